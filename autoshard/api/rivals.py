@@ -60,6 +60,7 @@ def simulate_rivals(
     clock: str = "expected",
     roles: Mapping[str, Any] | None = None,
     slow: Collection[str] | None = None,
+    time_limit: float | None = None,
     progress: Progress | None = None,
     keep: Keep | None = None,
 ) -> Judged:
@@ -70,8 +71,11 @@ def simulate_rivals(
     those of the plan's config. The given plan is kept unless another one is quicker by half a percent (`WORTH`), and so
     are written-out collectives. A form in which no plan runs (``shardings``) is simulated, and never chosen.
 
+    A plan that the compiler refuses (for want of memory, say) is not chosen, the given one included. time_limit:
+    seconds of wall clock of the search for rivals, a guard; compiling does not count.
+
     Raises `InputError` for shares and forms that are none, `UnsupportedError` for plans that have no near rivals
-    (`near_rivals`) and where the compiler cannot be asked, or refuses the given plan.
+    (`near_rivals`) and where the compiler cannot be asked, or refuses all plans.
     """
     if isinstance(within, bool) or not isinstance(within, int | float) or not 0 < within <= MOST:
         raise InputError(f"rivals: expected a share above 0 and at most {MOST:g}, such as 0.05, found {within!r}")
@@ -86,7 +90,7 @@ def simulate_rivals(
     if plan.traced is None and compiler != "own" and why is None:
         raise InputError("to be compiled the plan must hold its function: call plan.attach(f, *specs) first")
     asked, between, further = _of_config(plan) if roles is None else (roles, (), ())
-    options = replace(options_of(plan), progress=progress)
+    options = replace(options_of(plan), progress=progress).within(time_limit)
     rivals = near_rivals(
         plan, within, roles=asked, slow=between if slow is None else slow, further=further, options=options
     )
@@ -97,7 +101,7 @@ def simulate_rivals(
         hand = None if keep is None else partial(keep, near.name, form)
         return simulate(near.plan, form=form, compiler=by, clock=clock, name=near.name, keep=hand)
 
-    return _judged(rivals, within, _by_one_judge(run, rivals.near, forms, compiler))
+    return _judged(rivals, within, *_by_one_judge(run, rivals.near, forms, compiler))
 
 
 Run = Callable[["Near[Plan]", str, str], "Simulation"]
@@ -105,18 +109,22 @@ _Found = list[tuple["Near[Plan]", dict[str, "Simulation"], dict[str, str]]]
 """Of each plan: the simulations that there are, by form, and why others are missing."""
 
 
-def _by_one_judge(run: Run, near: Sequence[Near[Plan]], forms: Sequence[str], compiler: str) -> _Found:
-    """All plans in all forms. Where the compiler refuses the given plan and need not be the judge, our own is."""
-    first = _forms_of(run, near[0], forms, compiler)
-    by, runs = compiler, set(RUN_FORMS)
-    if not first[1].keys() & runs and compiler == AUTO:
-        by = "own"
-        own = _forms_of(run, near[0], [form for form in forms if form in runs], by)
-        first = (*own[:2], {**first[2], **own[2]})
-    if not first[1].keys() & runs:
-        raise UnsupportedError(f"the {GIVEN} cannot be judged: {'; '.join(f'{k}: {v}' for k, v in first[2].items())}")
-    kept = [form for form in forms if form in runs] if by == "own" else forms
-    return [first, *(_forms_of(run, one, kept, by) for one in near[1:])]
+def _by_one_judge(
+    run: Run, near: Sequence[Near[Plan]], forms: Sequence[str], compiler: str
+) -> tuple[_Found, tuple[str, ...]]:
+    """All plans in all forms. Where the compiler refuses all of them and need not be the judge, our own is, and notes
+    say why.
+    """
+    found = [_forms_of(run, one, forms, compiler) for one in near]
+    if any(set(simulations) & set(RUN_FORMS) for _, simulations, _ in found):
+        return found, ()
+    refused = [f"{one.name} as {form}: {why}" for one, _, reasons in found for form, why in reasons.items()]
+    if compiler != AUTO:
+        raise UnsupportedError(f"none of {len(near)} plans can be judged: {'; '.join(refused)}")
+    own = [_forms_of(run, one, [form for form in forms if form in RUN_FORMS], "own") for one in near]
+    if not any(simulations for _, simulations, _ in own):
+        raise UnsupportedError(f"none of {len(near)} plans can be judged: {'; '.join(refused)}")
+    return own, tuple(f"not by the compiler: {text}" for text in refused)
 
 
 def _forms_of(
@@ -131,7 +139,7 @@ def _forms_of(
     return near, found, refused
 
 
-def _judged(rivals: Rivals[Plan], within: float, found: _Found) -> Judged:
+def _judged(rivals: Rivals[Plan], within: float, found: _Found, told: tuple[str, ...]) -> Judged:
     """The choice among what was simulated."""
     forms: dict[str, ChosenForm] = {}
     for near, simulations, refused in found:
@@ -141,7 +149,7 @@ def _judged(rivals: Rivals[Plan], within: float, found: _Found) -> Judged:
             forms[near.name] = chosen_of(running, notes)
     seconds = {name: form.seconds[form.form] for name, form in forms.items()}
     best = min(seconds, key=lambda name: (seconds[name], name != GIVEN))
-    if seconds[best] > (1 - WORTH) * seconds[GIVEN]:
+    if GIVEN in seconds and seconds[best] > (1 - WORTH) * seconds[GIVEN]:
         best = GIVEN
     every = [s for _, simulations, _ in found for s in simulations.values()]
     record = JudgedRivals(
@@ -154,12 +162,12 @@ def _judged(rivals: Rivals[Plan], within: float, found: _Found) -> Judged:
             )
             for near, simulations, refused in found
         ),
-        left_out=rivals.left_out,
+        left_out=rivals.left_out, notes=told,
     )  # fmt: skip
     plan = next(near.plan for near in rivals.near if near.name == best)
     plan = replace(plan, form=_form_of(forms[best]), rivals=record)
     if best != GIVEN:
-        plan = replace(plan, notes=(*plan.notes, _note(record, seconds[best], seconds[GIVEN])))
+        plan = replace(plan, notes=(*plan.notes, _note(record, seconds[best], seconds.get(GIVEN))))
     return Judged(plan, record, tuple(every))
 
 
@@ -170,13 +178,14 @@ def _form_of(form: ChosenForm) -> ChosenForm | None:
     return None if form.form == "explicit" else ChosenForm(asked="constraints", form="constraints")
 
 
-def _note(record: JudgedRivals, mine_s: float, given_s: float) -> str:
+def _note(record: JudgedRivals, mine_s: float, given_s: float | None) -> str:
     """What the plan says of itself where it is not the one that was asked for by modelled seconds."""
     given, own = record.compared[0], next(one for one in record.compared if one.name == record.chosen)
+    quicker = "does not take that plan" if given_s is None else f"found it {1 - mine_s / given_s:.1%} quicker"
     return (
         f"{record.chosen}, chosen by simulation among {len(record.compared)} plans, and not for its modelled seconds, "
-        f"which are {own.objective_s / given.objective_s - 1:+.2%} beside those of the {GIVEN}: {record.judge} found "
-        f"it {1 - mine_s / given_s:.1%} quicker"
+        f"which are {own.objective_s / given.objective_s - 1:+.2%} beside those of the {GIVEN}: the judge, "
+        f"{record.judge}, {quicker}"
     )
 
 

@@ -23,13 +23,16 @@ class Wanted:
     trace: Path | None
     keep: Path | None
     output: Path | None
+    time_limit_s: float | None
 
 
-def check_together(percent: str | None, output: Path | None, write: bool) -> None:
+def check_together(percent: str | None, output: Path | None, time_limit: str | None, write: bool) -> None:
     """`InputError` where the options of the command do not go together, or the percentage is none."""
     if percent is None:
         if output is not None:
             raise InputError("--output writes the plan that --rivals chooses: add --rivals 5")
+        if time_limit is not None:
+            raise InputError("--time-limit is for the search for rivals: add --rivals 5")
         return
     share_of(percent)
     if write:
@@ -67,7 +70,7 @@ def simulate_with_rivals(
         progress("reading the plan")
         judged = simulate_rivals(
             load(file, wanted.compiler), within, forms=wanted.forms, compiler=wanted.compiler, clock=wanted.clock,
-            progress=progress, keep=None if wanted.keep is None else keep,
+            time_limit=wanted.time_limit_s, progress=progress, keep=None if wanted.keep is None else keep,
         )  # fmt: skip
     if wanted.trace is not None:
         write_text(wanted.trace, json_text(trace_events(list(judged.simulations)), indent=None))

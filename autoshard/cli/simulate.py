@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autoshard.cli.common import TrustOption, json_text, reports_errors
+from autoshard.cli.common import TrustOption, json_text, limit_option, reports_errors
 from autoshard.cli.rivals import Wanted, check_together, simulate_with_rivals
 from autoshard.errors import InputError
 from autoshard.trust import allow
@@ -54,6 +54,9 @@ def simulate(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="With --rivals: write the plan that is chosen to this file.")
     ] = None,
+    time_limit: Annotated[
+        str | None, typer.Option(help="With --rivals: wall-clock limit of the search for them, such as 60 or 10min.")
+    ] = None,
     trust: TrustOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
@@ -72,7 +75,7 @@ def simulate(
     from autoshard.simulation.trace import trace_events
 
     auto = form == "auto"
-    check_together(rivals, output, write)
+    check_together(rivals, output, time_limit, write)
     if write and not auto:
         raise InputError("--write keeps the form that --form auto chooses: add --form auto")
     forms = {"all": list(FORMS), "auto": list(RUN_FORMS)}.get(form) or [part.strip() for part in form.split(",")]
@@ -90,7 +93,7 @@ def simulate(
     if keep is not None and keep.exists() and not keep.is_dir():
         raise InputError(f"--keep: {keep} is a file; name a folder")
     if rivals is not None:
-        wanted = Wanted(rivals, tuple(forms), compiler, clock, trace, keep, output)
+        wanted = Wanted(rivals, tuple(forms), compiler, clock, trace, keep, output, limit_option(time_limit))
         simulate_with_rivals(plans, wanted, _loaded, as_json=as_json)
         return
 

@@ -269,7 +269,7 @@ class JudgedRivals(Part):
     """A choice among plans of one problem by simulation. The first of `compared` is the plan that was at hand.
 
     within: share of that plan's modelled seconds by which a rival may be above them. judge, clock: who ordered the
-    steps, and how work was timed. chosen: the name of the plan that this one is.
+    steps, and how work was timed. chosen: the name of the plan that this one is. notes: why another judge was not.
     """
 
     within: Number
@@ -278,3 +278,4 @@ class JudgedRivals(Part):
     chosen: str
     compared: tuple[JudgedRival, ...]
     left_out: tuple[LeftOutRival, ...] = ()
+    notes: tuple[str, ...] = ()

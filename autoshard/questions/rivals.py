@@ -27,6 +27,7 @@ from autoshard.questions.carried import carry_notes
 from autoshard.search.baselines import Baseline, price_baselines
 from autoshard.search_options import SearchOptions
 from autoshard.solver.network import evaluate
+from autoshard.solver.solution import Stopped
 from autoshard.strategies.choice import SEARCHES, StrategyName
 from autoshard.strategies.named import EXPERTS, SEQ, TENSOR, Roles
 from autoshard.strategies.names import every_name, parts_of
@@ -36,6 +37,8 @@ P = TypeVar("P", bound=PlanRecord)
 GIVEN: Final = "given plan"
 """The name of the plan that rivals are asked of."""
 STRATEGIES: Final = "named strategies"
+OPTIMUM_SHARE: Final = 0.4
+"""The part of what is left of a time limit that the search of one optimum may take."""
 CALIBRATION: Final = "compiler"
 """Whose figures the calibrated machine has: ``tpu_v5e@compiler``."""
 _ABOUT: Final[Mapping[str, Collection[str]]] = {
@@ -156,8 +159,8 @@ def _candidates(
     calibrated = f"{profile.name}@{CALIBRATION}"
     if calibrated in list_calibrated() and profile == load_profile(profile.name):
         machine = replace(plan.machine, profile=load_profile(calibrated))
-        name = f"optimum of {calibrated}"  # under overlap: its shares are those of the compiler's schedules
-        yield _optimum(name, plan, model, Changed(machine=machine), "overlap", options)
+        # under overlap: its shares are those of the compiler's schedules
+        yield _optimum(calibrated, plan, model, Changed(machine=machine), "overlap", options)
     if roles:
         names = _names(model, roles)
         for baseline in (*names, *(b for b in further if b not in names)):
@@ -183,15 +186,20 @@ def _names(model: Model, roles: Roles) -> list[str]:
 def _optimum(
     name: str, plan: PlanRecord, model: Model, changed: Changed, objective: Objective, options: SearchOptions
 ) -> _Candidate:
-    """The plan of the least cost on another machine or under another objective, on the network of the plan."""
-    options.say(f"searching the {name}")
+    """The plan of the least cost on another machine or under another objective, on the network of the plan.
+
+    Where the time limit ended its search, its name says so: it may be no more than what the search began with.
+    """
+    options.say(f"searching the optimum of {name}")
     try:
         its = build_model(problem_of(plan, changed).minimising(objective), options.progress)
-        found = decide_again(plan, its, options, explain=False)
+        found = decide_again(plan, its, options.part(OPTIMUM_SHARE), explain=False)
     except AutoshardError as error:
         return _Candidate(name, None, str(error))
     if found.interrupted:
         raise KeyboardInterrupt
+    if any(r.get("stopped") is Stopped.TIME for r in found.stats.get("rounds", ())):
+        name = f"{name} (time limit)"
     assignment = assignment_of(model.collected, model.encoded, model.repeats, found.schedule)
     return _Candidate(name, assignment, "" if assignment is not None else "the plan's network has no such plan")
 

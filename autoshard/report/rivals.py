@@ -32,7 +32,7 @@ def rival_lines(rivals: Json, runs_as: str, file: str = "") -> list[str]:
     for one in compared:
         lines += [f"  {one['name']} is also the plan of {', '.join(one['also'])}"] if one["also"] else []
         lines += [f"  {one['name']} as {form} was not judged: {why}" for form, why in one["refused"].items()]
-    lines += _left_out(rivals)
+    lines += [*_left_out(rivals), *(f"note: {text}" for text in rivals["notes"])]
     if rivals["judge"] == OWN:
         lines.append(
             "the judge is autoshard's own scheduler, which takes the plan's own prices: it is no independent judge. "
@@ -59,7 +59,7 @@ def _last(rivals: Json, first: tuple[float, Json, str], runs_as: str, file: str)
     given = rivals["compared"][0]
     chosen = next(one for one in rivals["compared"] if one["name"] == rivals["chosen"])
     mine = chosen["seconds"][runs_as]
-    before = min(s for form, s in given["seconds"].items() if form in FORMS_THAT_RUN)
+    before = _seconds(given)
     by = f"by {rivals['judge']}"
     if chosen is given:
         text = f"quickest: the given plan as {runs_as}, {seconds_text(mine)}, {by}"
@@ -69,9 +69,12 @@ def _last(rivals: Json, first: tuple[float, Json, str], runs_as: str, file: str)
             text += f"; of {_count(rivals)} modelled within {_percent(rivals)} none is quicker by half a percent"
     else:
         model = chosen["objective_s"] / given["objective_s"] - 1
+        how = f"{by}, which refuses the given plan"
+        if before is not None:
+            how = f"{1 - mine / before:.1%} quicker than the given plan ({seconds_text(before)}), {by}"
         text = (
-            f"quickest: {chosen['name']} as {runs_as}, {seconds_text(mine)}, {1 - mine / before:.1%} quicker than the "
-            f"given plan ({seconds_text(before)}), {by}; its modelled seconds are {model:+.1%} beside the given plan's"
+            f"quickest: {chosen['name']} as {runs_as}, {seconds_text(mine)}, {how}; its modelled seconds are "
+            f"{model:+.1%} beside the given plan's"
         )
     if first[2] not in FORMS_THAT_RUN and first[0] < mine:
         text += (
@@ -89,11 +92,19 @@ def chosen_text(rivals: Json) -> str:
     chosen = next(one for one in rivals["compared"] if one["name"] == rivals["chosen"])
     if chosen is given:
         return f"kept, by {rivals['judge']}, beside {_count(rivals)} modelled within {_percent(rivals)}"
-    mine, before = (min(s for form, s in x["seconds"].items() if form in FORMS_THAT_RUN) for x in (chosen, given))
+    mine, before = _seconds(chosen), _seconds(given)
+    model = f"modelled {chosen['objective_s'] / given['objective_s'] - 1:+.1%} beside"
+    if mine is None or before is None:
+        return f"{chosen['name']}, as {rivals['judge']} refuses the plan of the least modelled seconds; {model} that"
     return (
         f"{chosen['name']}, {1 - mine / before:.1%} quicker by {rivals['judge']} than the plan of the least modelled "
-        f"seconds; modelled {chosen['objective_s'] / given['objective_s'] - 1:+.1%} beside that"
+        f"seconds; {model} that"
     )
+
+
+def _seconds(one: Json) -> float | None:
+    """Of a step in the quicker of the forms in which plans run; None where it was judged in none."""
+    return min((s for form, s in one["seconds"].items() if form in FORMS_THAT_RUN), default=None)
 
 
 def _count(rivals: Json) -> str:

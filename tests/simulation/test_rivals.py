@@ -21,6 +21,7 @@ from autoshard.plan_record import JudgedRival, JudgedRivals
 from autoshard.questions.rivals import GIVEN, near_rivals
 from autoshard.report.rivals import rival_lines
 from autoshard.report.verdict import verdict
+from autoshard.search_options import SearchOptions
 from autoshard.simulation.own import own_timeline
 from autoshard.verify import check_plan
 
@@ -68,7 +69,7 @@ def test_the_same_plan_under_two_names_is_simulated_once(judged):
 
 def test_the_optimum_of_the_calibrated_machine_is_asked_where_there_is_one(judged):
     (overlap,) = [one for one in judged.record.compared if one.name == "objective overlap"]
-    assert overlap.also == ("optimum of tpu_v5e@compiler",)
+    assert overlap.also == ("tpu_v5e@compiler",)
 
 
 def test_what_is_modelled_further_above_is_left_out_with_its_seconds(judged, plan):
@@ -118,7 +119,7 @@ def test_a_plan_made_in_python_is_told_its_logical_axes():
     told = simulate_rivals(plan, 1.0, roles=roles)
     every = [name for one in told.record.compared for name in (one.name, *one.also)]
     assert "data" in every
-    assert "optimum" not in " ".join(every)  # there are no calibrated figures of that machine
+    assert "@" not in " ".join(every)  # there are no calibrated figures of that machine
     assert told.record.judge == OWN
 
 
@@ -205,6 +206,48 @@ def test_a_form_that_the_judge_refuses_is_told(plan, monkeypatch):
     assert "fsdp as explicit was not judged: too much memory" in "\n".join(
         rival_lines(found.record.to_dict(), "explicit")
     )
+
+
+def test_a_given_plan_that_the_judge_refuses_is_not_kept(plan, monkeypatch):
+    def refusing(plan, *, name, **words):
+        if name == GIVEN:
+            raise UnsupportedError("too much memory")
+        return simulate(plan, name=name, **words)
+
+    monkeypatch.setattr(api, "simulate", refusing)
+    found = simulate_rivals(plan, 0.05, compiler="own")
+    assert found.record.chosen == "fsdp"
+    assert "does not take that plan" in found.plan.notes[-1]
+    assert "which refuses the given plan" in rival_lines(found.record.to_dict(), "explicit")[-1]
+    assert "refuses the plan of the least modelled seconds" in "\n".join(verdict(plain(found.plan)))
+    assert check_plan(plain(found.plan)).findings == ()
+
+
+def test_our_own_scheduler_judges_where_the_compiler_refuses_all_and_the_record_says_why(plan, monkeypatch):
+    def refusing(plan, *, compiler, **words):
+        if compiler != "own":
+            raise UnsupportedError("too much memory")
+        return simulate(plan, compiler=compiler, **words)
+
+    monkeypatch.setattr(api, "simulate", refusing)
+    found = simulate_rivals(plan, 0.023)
+    assert found.record.judge == OWN
+    assert found.record.notes[0] == "not by the compiler: given plan as explicit: too much memory"
+    assert check_plan(plain(found.plan)).findings == ()
+
+
+def test_a_judge_that_refuses_all_plans_is_told(plan, monkeypatch):
+    def refusing(plan, **words):
+        raise UnsupportedError("too much memory")
+
+    monkeypatch.setattr(api, "simulate", refusing)
+    with pytest.raises(UnsupportedError, match="none of 2 plans can be judged: given plan as explicit: too much"):
+        simulate_rivals(plan, 0.023, compiler="own")
+
+
+def test_a_time_limit_ends_the_search_with_what_there_is(plan):
+    found = near_rivals(plan, 0.05, options=SearchOptions().within(1e-3))
+    assert found.near[0].name == GIVEN
 
 
 def test_another_form_by_another_judge_takes_the_record_with_it(judged):
@@ -322,6 +365,8 @@ def test_the_command_gives_json(file, capsys):
         (["--rivals", "5", "--form", "auto", "--write"], "--output FILE writes that one"),
         (["--rivals", "5", "-o", "PLAN"], "it is what the command reads"),
         (["-o", "other.json"], "--output writes the plan that --rivals chooses"),
+        (["--time-limit", "5"], "--time-limit is for the search for rivals"),
+        (["--rivals", "5", "--time-limit", "soon"], "--time-limit: "),
         (["PLAN", "--rivals", "5"], "--rivals is about one plan"),
         (["--rivals", "5", "--form", "all"], "--compiler own knows the forms"),
     ],

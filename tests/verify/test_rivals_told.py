@@ -30,6 +30,7 @@ UNSEEN = {
     "rivals.compared.*.peak_bytes": {"changed 0", "changed 1"},
     "rivals.compared.*.seconds.explicit": {"changed 0"},
     "rivals.compared.*.seconds.constraints": {"changed 0"},
+    "rivals.notes": {"left out"},
     "rivals.left_out": {"emptied", "reversed"},
     "rivals.left_out.*": {"left out"},
     "rivals.left_out.*.name": {"changed 0"},

@@ -102,9 +102,9 @@ def _check_chosen(
     seconds = {one["name"]: _to_choose(one["seconds"]) for one in told["compared"]}
     mine, first = seconds[chosen["name"]], seconds[given["name"]]
     best = min(s for s in seconds.values() if s is not None)
-    worth = first is not None and best <= (1 - WORTH) * first
+    worth = first is None or best <= (1 - WORTH) * first  # the judge may refuse the plan at hand
     right = mine == best if worth else chosen is given
-    if mine is None or first is None or not right:
+    if mine is None or not right:
         findings.add("rivals", f"{chosen['name']} was chosen, which does not follow from the simulated {seconds}")
 
 
