@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MOST = 1.0
 """The largest share above the plan's modelled seconds within which rivals are looked for."""
+TOLD = "chosen by simulation among"
+"""Part of the note of a plan that is not the one of the least modelled seconds."""
 Keep = Callable[[str, str, str], None]
 """Is handed the name of a plan, its form, and the compiled text."""
 
@@ -91,8 +93,9 @@ def simulate_rivals(
         raise InputError("to be compiled the plan must hold its function: call plan.attach(f, *specs) first")
     asked, between, further = _of_config(plan) if roles is None else (roles, (), ())
     options = replace(options_of(plan), progress=progress).within(time_limit)
+    bare = replace(plan, rivals=None, notes=tuple(n for n in plan.notes if TOLD not in n))  # it may be such a choice
     rivals = near_rivals(
-        plan, within, roles=asked, slow=between if slow is None else slow, further=further, options=options
+        bare, within, roles=asked, slow=between if slow is None else slow, further=further, options=options
     )
 
     def run(near: Near[Plan], form: str, by: str) -> Simulation:
@@ -183,7 +186,7 @@ def _note(record: JudgedRivals, mine_s: float, given_s: float | None) -> str:
     given, own = record.compared[0], next(one for one in record.compared if one.name == record.chosen)
     quicker = "does not take that plan" if given_s is None else f"found it {1 - mine_s / given_s:.1%} quicker"
     return (
-        f"{record.chosen}, chosen by simulation among {len(record.compared)} plans, and not for its modelled seconds, "
+        f"{record.chosen}, {TOLD} {len(record.compared)} plans, and not for its modelled seconds, "
         f"which are {own.objective_s / given.objective_s - 1:+.2%} beside those of the {GIVEN}: the judge, "
         f"{record.judge}, {quicker}"
     )

@@ -1,6 +1,5 @@
 """``autoshard simulate``: plans on a clock, as the machine's own compiler schedules them."""
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -135,7 +134,7 @@ def _written(file: Path, form: "ChosenForm") -> None:
     from autoshard.trust import is_allowed
 
     known = is_allowed(file)
-    replace(PlanRecord.load(file), form=form).save(file)
+    PlanRecord.load(file).run_as(form).save(file)
     if known:
         allow(file)
 

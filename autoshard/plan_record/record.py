@@ -252,9 +252,10 @@ class PlanRecord(AskedRecord):
         return replace(self, run={**self.run, "seconds": known})
 
     def run_as(self, form: ChosenForm | None) -> Self:
-        """The plan, to be run in a form. What `rivals` says holds for the form that was chosen with the plan only."""
+        """The plan, to be run in a form. `rivals` stays where it chose that form: to judge again is another choice."""
         ran, runs = (("explicit" if chosen is None else chosen.form) for chosen in (self.form, form))
-        return replace(self, form=form, rivals=self.rivals if runs == ran else None)
+        stays = form == self.form or (runs == ran and (form is None or not form.seconds))
+        return replace(self, form=form, rivals=self.rivals if stays else None)
 
     # -- keeping it ----------------------------------------------------------------------------------
 

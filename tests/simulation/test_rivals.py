@@ -249,6 +249,16 @@ def test_a_time_limit_ends_the_search_with_what_there_is(plan):
 def test_another_form_by_another_judge_takes_the_record_with_it(judged):
     assert judged.plan.with_form("explicit").rivals is judged.record
     assert judged.plan.with_form("constraints").rivals is None
+    assert judged.plan.with_form("auto", compiler="own").rivals is None
+    assert check_plan(plain(judged.plan.with_form("auto", compiler="own"))).findings == ()
+
+
+def test_a_chosen_plan_may_be_asked_for_its_rivals_again(judged):
+    again = simulate_rivals(judged.plan, 0.05, compiler="own")
+    assert again.record.chosen == GIVEN
+    assert not any("chosen by simulation" in note for note in again.plan.notes)
+    assert again.plan.status == "feasible"
+    assert check_plan(plain(again.plan)).findings == ()
 
 
 def test_a_question_to_a_chosen_plan_is_about_another_plan(judged):
