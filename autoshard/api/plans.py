@@ -315,7 +315,7 @@ class Plan(PlanRecord):
         """
         from autoshard.api.forms import choose_form
 
-        return replace(self, form=choose_form(self, form, compiler=compiler, progress=progress))
+        return self.run_as(choose_form(self, form, compiler=compiler, progress=progress))
 
     def place(self, *arguments: Any, **keywords: Any) -> tuple[Any, ...]:
         """Arguments from the host as global arrays, sharded as planned; each process copies its own shards.

@@ -1,13 +1,13 @@
 """``autoshard simulate``: plans on a clock, as the machine's own compiler schedules them."""
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autoshard.cli.common import TrustOption, json_text, reports_errors
+from autoshard.cli.common import TrustOption, json_text, limit_option, reports_errors
+from autoshard.cli.rivals import Wanted, check_together, simulate_with_rivals
 from autoshard.errors import InputError
 from autoshard.trust import allow
 
@@ -42,6 +42,20 @@ def simulate(
     write: Annotated[
         bool, typer.Option("--write", help="With --form auto: have the plan run in the quicker form from now on.")
     ] = False,
+    rivals: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERCENT",
+            help="Simulate other plans of the same problem too, those modelled at most so many percent slower; the "
+            "quickest one is named.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="With --rivals: write the plan that is chosen to this file.")
+    ] = None,
+    time_limit: Annotated[
+        str | None, typer.Option(help="With --rivals: wall-clock limit of the search for them, such as 60 or 10min.")
+    ] = None,
     trust: TrustOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
@@ -60,6 +74,7 @@ def simulate(
     from autoshard.simulation.trace import trace_events
 
     auto = form == "auto"
+    check_together(rivals, output, time_limit, write)
     if write and not auto:
         raise InputError("--write keeps the form that --form auto chooses: add --form auto")
     forms = {"all": list(FORMS), "auto": list(RUN_FORMS)}.get(form) or [part.strip() for part in form.split(",")]
@@ -76,6 +91,10 @@ def simulate(
         check_writable(trace, plans)
     if keep is not None and keep.exists() and not keep.is_dir():
         raise InputError(f"--keep: {keep} is a file; name a folder")
+    if rivals is not None:
+        wanted = Wanted(rivals, tuple(forms), compiler, clock, trace, keep, output, limit_option(time_limit))
+        simulate_with_rivals(plans, wanted, _loaded, as_json=as_json)
+        return
 
     titles = _titles(plans)
     simulations, chosen = [], []
@@ -115,7 +134,7 @@ def _written(file: Path, form: "ChosenForm") -> None:
     from autoshard.trust import is_allowed
 
     known = is_allowed(file)
-    replace(PlanRecord.load(file), form=form).save(file)
+    PlanRecord.load(file).run_as(form).save(file)
     if known:
         allow(file)
 

@@ -77,6 +77,7 @@ _PARTS: dict[str, tuple[type[parts.Part], str]] = {
     "sharing": (parts.SharingPrice, "perhaps"),
     "certificate": (parts.BoundProof, "one"),
     "form": (parts.ChosenForm, "one"),
+    "rivals": (parts.JudgedRivals, "one"),
     "changed": (parts.ToldChange, "many"),
     "mesh_search": (parts.MeshSearched, "one"),
     "priorities": (parts.NamedPriorities, "one"),

@@ -240,3 +240,42 @@ class ToldChange(Part):
     machine: dict[str, Any] | None = None
     program: bool = False
     options: dict[str, Number | None] = Field(default_factory=dict)
+
+
+class JudgedRival(Part):
+    """A plan that was simulated beside others.
+
+    also: other names under which the same plan was found. objective_s: its modelled seconds, as the plan's objective
+    counts them, with the minute price on memory. seconds: of a simulated step, by form; refused: why there is none.
+    """
+
+    name: str
+    also: tuple[str, ...] = ()
+    objective_s: Number
+    peak_bytes: int
+    seconds: dict[str, Number]
+    refused: dict[str, str] = Field(default_factory=dict)
+
+
+class LeftOutRival(Part):
+    """A plan that was not simulated: its modelled seconds where it has any, and why it was left out."""
+
+    name: str
+    objective_s: Number | None = None
+    reason: str
+
+
+class JudgedRivals(Part):
+    """A choice among plans of one problem by simulation. The first of `compared` is the plan that was at hand.
+
+    within: share of that plan's modelled seconds by which a rival may be above them. judge, clock: who ordered the
+    steps, and how work was timed. chosen: the name of the plan that this one is. notes: why another judge was not.
+    """
+
+    within: Number
+    judge: str
+    clock: str
+    chosen: str
+    compared: tuple[JudgedRival, ...]
+    left_out: tuple[LeftOutRival, ...] = ()
+    notes: tuple[str, ...] = ()

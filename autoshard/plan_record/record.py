@@ -19,6 +19,7 @@ from autoshard.plan_record.parts import (
     BoundProof,
     ChosenForm,
     JointOptimum,
+    JudgedRivals,
     MeshSearched,
     NamedPriorities,
     SharingPrice,
@@ -74,6 +75,7 @@ class PlanRecord(AskedRecord):
     certificate: the proof ``of`` the ``plan``'s bound, or of that of the ``joint`` optimum where there are stages, and
     what its network knew (`planning.certified`). None where nothing is proved but by the word of a strategy.
     form: how the plan is handed to XLA; None where its collectives are written out.
+    rivals: where simulation chose the plan among several of its problem; it need not be that of the least cost.
     changed: where the plan answers a question put to another plan, what each question asked otherwise, in order.
     """
 
@@ -100,6 +102,7 @@ class PlanRecord(AskedRecord):
     strategy: str | None = None
     certificate: BoundProof | None = field(default=None, repr=False)
     form: ChosenForm | None = None
+    rivals: JudgedRivals | None = None
     changed: tuple[ToldChange, ...] = ()
 
     @property
@@ -248,6 +251,12 @@ class PlanRecord(AskedRecord):
         known = {**self.run.get("seconds", {}), stage: round(seconds, 3)}
         return replace(self, run={**self.run, "seconds": known})
 
+    def run_as(self, form: ChosenForm | None) -> Self:
+        """The plan, to be run in a form. `rivals` stays where it chose that form: to judge again is another choice."""
+        ran, runs = (("explicit" if chosen is None else chosen.form) for chosen in (self.form, form))
+        stays = form == self.form or (runs == ran and (form is None or not form.seconds))
+        return replace(self, form=form, rivals=self.rivals if stays else None)
+
     # -- keeping it ----------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
@@ -284,6 +293,7 @@ class PlanRecord(AskedRecord):
             **told("priorities", self.priorities),
             **({} if self.strategy is None else {"strategy": self.strategy}),
             **told("form", self.form),
+            **told("rivals", self.rivals),
             "baselines": [baseline.to_dict() for baseline in self.baselines],
             "shardings": self._boundary_shardings(),
             "collectives": [self._collective(row) for row in self.cost.rows if row.is_collective],
@@ -357,5 +367,6 @@ class PlanRecord(AskedRecord):
             options=read_part(ToldOptions, data, "options"),
             certificate=read_part(BoundProof, data, "certificate"),
             form=read_part(ChosenForm, data, "form"),
+            rivals=read_part(JudgedRivals, data, "rivals"),
             changed=tuple(ToldChange.from_dict(change) for change in data.get("changed", ())),
         )

@@ -249,7 +249,7 @@ def plan_of(
     searched = (plan.options or ToldOptions()).model_copy(update=made.recorded())
     traced = None if plan.traced is None or changed.program is not None else replace(plan.traced, program=program)
     return replace(
-        plan, program=program, traced=traced, sharing=sharing, mesh_search=None,
+        plan, program=program, traced=traced, sharing=sharing, mesh_search=None, rivals=None,
         options=searched,
         schedule=decision.schedule, machine=model.problem.machine,
         cost=decision.cost, memory=decision.memory, status=decision.status, objective_s=decision.objective_s,

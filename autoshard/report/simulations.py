@@ -10,9 +10,7 @@ _WORK = (("matmuls", "matmul_s"), ("other work", "other_work_s"), ("waiting for 
 
 def simulation_lines(simulations: Sequence[Mapping[str, Any]]) -> list[str]:
     """Lines for `Simulation.to_dict()`s, fastest last in detail and first in the ranking, which ends the text."""
-    lines: list[str] = []
-    for simulation in simulations:
-        lines += [*_one(simulation), ""]
+    lines = detail_lines(simulations)
     if len(simulations) == 1:
         return lines[:-1]
     fastest = min(s["seconds"] for s in simulations)
@@ -23,6 +21,11 @@ def simulation_lines(simulations: Sequence[Mapping[str, Any]]) -> list[str]:
         more = simulation["seconds"] / fastest - 1
         lines.append(f"  {name:<{width}}  {seconds_text(simulation['seconds']):>10}{f'  +{more:.1%}' if more else ''}")
     return lines
+
+
+def detail_lines(simulations: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Each simulation with what its step is made of, and an empty line behind it."""
+    return [line for simulation in simulations for line in (*_one(simulation), "")]
 
 
 def _one(one: Mapping[str, Any]) -> list[str]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autoshard.report.amounts import bytes_text, seconds_text
+from autoshard.report.rivals import chosen_text
 from autoshard.report.simulations import form_text
 
 Json = Mapping[str, Any]
@@ -24,6 +25,7 @@ def verdict(plan: Json, *, checked: str = "", ran: str = "", file: str = "") -> 
         ("plan", _subject(plan)),
         ("step", _step(plan)),
         ("form", form_text(plan["form"]) if plan.get("form") else ""),
+        ("chosen", chosen_text(plan["rivals"]) if plan.get("rivals") else ""),
         ("memory", _memory(plan)),
         ("proof", _proof(plan)),
         ("checked", "; ".join(part for part in (checked, ran) if part)),

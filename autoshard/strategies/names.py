@@ -103,6 +103,21 @@ def default_baselines(mesh: Mesh) -> tuple[str, ...]:
     return tuple(name for name in DEFAULT if len(parts_of(name)) <= axes)
 
 
+_ON_ROWS = ("data", "zero1", "fsdp", "fsdp_transpose")
+"""Parts that cut the batch by rows, and may be mixed with one of the others."""
+
+
+def every_name(mesh: Mesh) -> tuple[str, ...]:
+    """All parts, and all mixes of a part on rows with another one where the mesh has axes for two.
+
+    >>> "fsdp+tensor" in every_name(Mesh.from_dict({"a": 2, "b": 4})), every_name(Mesh.from_dict({"a": 8}))[-1]
+    (True, 'tensor')
+    """
+    if sum(1 for n in mesh.axis_sizes if n > 1) < 2:
+        return tuple(PARTS)
+    return (*PARTS, *(f"{rows}+{part}" for rows in _ON_ROWS for part in PARTS if part not in _ON_ROWS))
+
+
 def fitting(axes: Collection[str], size: int, mesh: Mesh) -> tuple[str, ...]:
     """The longest leading part of `axes` whose product divides `size`."""
     leading: tuple[str, ...] = ()

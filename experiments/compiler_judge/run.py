@@ -4,6 +4,7 @@
     python experiments/compiler_judge/run.py mlp_v5e_4x4 ...  # some of them
     python experiments/compiler_judge/run.py --report         # the tables of README.md from rows.csv
     python experiments/compiler_judge/run.py --prices         # the plans' own seconds again, nothing compiled
+    python experiments/compiler_judge/run.py --rivals         # named strategies priced near ours, as constraints too
 
 Needs libtpu (``pip install 'autoshard[tpu]'``) and no TPU. Candidates of a case: our plan under both objectives, as
 collectives written out, as constraints, and as nothing but the shardings of its inputs and outputs; the plan that the
@@ -26,6 +27,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
+from rivals import best_of_cases, near, with_rivals  # noqa: E402
+
 ROWS = HERE / "rows.csv"
 COLUMNS: Sequence[str] = (
     "case", "candidate", "form", "serial_s", "overlap_s", "calibrated_s", "calibrated_overlap_s", "own_s",
@@ -268,7 +271,8 @@ def report(rows: list[dict[str, str]]) -> Iterator[str]:
     yield from agreement([r for r in done if r["form"] == "explicit" and r["case"] in held_out], " of held-out cases")
     yield from forms(done)
     yield from of_calibration(done)
-    yield from best_of_cases(done)
+    yield from best_of_cases(done, OURS, ENOUGH)
+    yield from with_rivals(done, OURS, ENOUGH)
 
 
 def of_calibration(done: Sequence[Mapping[str, str]]) -> Iterator[str]:
@@ -335,39 +339,12 @@ def forms(done: Sequence[Mapping[str, str]]) -> Iterator[str]:
     )
 
 
-def best_of_cases(done: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """For each case with enough candidates the best, and how far from it ours (also the best of ours) and XLA's are."""
-    beyond, judged = [], []
-    for case in dict.fromkeys(r["case"] for r in done):
-        mine = [r for r in done if r["case"] == case]
-        if len(mine) < ENOUGH or {r["candidate"] in OURS for r in mine} != {True, False}:
-            continue
-        judged.append(case)
-        best = min(mine, key=lambda r: float(r["expected_s"]))
-        words = []
-        for name in OURS:
-            own = [float(r["expected_s"]) for r in mine if r["candidate"] == name]
-            if own:
-                words.append(f"{name} {min(own) / float(best['expected_s']) - 1:+.1%}")
-        ours = [float(r["expected_s"]) for r in mine if r["candidate"] in OURS]
-        if min(ours) > 1.02 * float(best["expected_s"]):
-            beyond.append(case)
-        xla = [float(r["expected_s"]) for r in mine if r["form"] == "shardings" and r["candidate"] not in OURS]
-        if xla:
-            words.append(f"XLA's partitioner {min(xla) / float(best['expected_s']) - 1:+.1%}")
-        beside = f"; beside it {', '.join(words)}" if words else ""
-        yield f"- {case}: best of {len(mine)} is {best['candidate']} as {best['form']}{beside}"
-    yield (
-        f"- the best of our plans and forms by the timeline is within 2% of the best candidate in "
-        f"{len(judged) - len(beyond)} of {len(judged)} cases" + (f"; not in {', '.join(beyond)}" if beyond else "")
-    )
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--report", action="store_true")
     parser.add_argument("--prices", action="store_true")
+    parser.add_argument("--rivals", action="store_true")
     parser.add_argument("--only", help="some candidates: 'fsdp,ours (serial)'")
     arguments = parser.parse_args()
     if arguments.report:
@@ -383,7 +360,10 @@ def main() -> int:
     for case in CASES:
         if arguments.names and case.name not in arguments.names:
             continue
-        wanted = [c for c in candidates(case) if (case.name, *c) not in there]
+        asked = candidates(case)
+        if arguments.rivals:
+            asked = ((name, "constraints") for name in near(load(), case.name, OURS) if name in case.named)
+        wanted = [c for c in asked if (case.name, *c) not in there]
         if arguments.only:
             wanted = [c for c in wanted if c[0] in arguments.only.split(",")]
         for row in run(case, wanted) if wanted else ():

@@ -206,4 +206,6 @@ def _trusted(plan: Any) -> Iterator[str]:
         yield "the bound on plans whose layers differ"
     if plan.get("mesh_search") is not None:
         yield "what other meshes cost"
+    if plan.get("rivals") is not None:
+        yield "simulated seconds, and cost and peak of rivals that were not chosen"
     yield "notes"

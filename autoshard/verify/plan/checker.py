@@ -21,6 +21,7 @@ from autoshard.verify.plan.manual import check_manual_computations
 from autoshard.verify.plan.memory import check_memory, priced_bytes
 from autoshard.verify.plan.orders import check_orders
 from autoshard.verify.plan.program import PROGRAM_OP, Findings, read_graph
+from autoshard.verify.plan.rivals import check_rivals
 from autoshard.verify.plan.stages import check_stages
 from autoshard.verify.plan.statements import check_statements, pinned_outputs, pinned_unevenly
 from autoshard.verify.plan.step import check_step_time, counted_exposed_s
@@ -128,6 +129,7 @@ def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:
     _guarded(findings, "shardings", lambda: _check_shardings(plan, flow, findings))
     _guarded(findings, "bound", lambda: check_bounds(plan, findings))
     _guarded(findings, "stages", lambda: _told_stages(check_stages(plan, flow, findings), facts))
+    _guarded(findings, "rivals", lambda: check_rivals(plan, findings))
     _guarded(findings, "claims", lambda: facts.append(taken_on_trust(plan)))
     if not complete:
         facts.append("as layouts contradict each other, differences in memory and cost may follow from that")
