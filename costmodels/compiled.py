@@ -23,8 +23,11 @@ class WorkKind(StrEnum):
 
     MATMUL = "matmul"  # one with weights: at most one dimension is in all of its tensors
     ATTENTION = "attention"  # one with two dimensions or more in all of its tensors (sequences and heads) and scores
+    SCORES = "scores"  # what is done to attention's scores beside its matmuls: counted with these
+    UPDATED = "updated"  # a matmul whose product changes a weight right where it lies
     CONVOLUTION = "convolution"
-    ELEMENTWISE = "elementwise"  # everything else that some matmul depends on
+    ELEMENTWISE = "elementwise"  # everything else that some matmul depends on: it fuses into matmuls
+    REDUCED = "reduced"  # the same, where it is a reduction or waits for one (norms): it does not
     UPDATE = "update"  # everything else: what becomes of gradients, the loss
     KERNEL = "kernel"  # written by hand: its bytes are what it says
 
@@ -35,7 +38,9 @@ class CompiledWork(BaseModel):
     matmul: share of the peak by family of the element type (``bf16``, ``f32``); one that is not there has the share of
     ``bf16``. convolution: share of the peak. memory: share of the memory's rate, of work that memory bounds.
     matmul_memory: the same of matmuls of few rows, which memory bounds; `memory` where the profile does not say.
-    elementwise, update, attention: bytes that cross memory over those of the fusion model (docs/memory.md).
+    updated: the share of its rate that a matmul keeps where the update of a weight is fused with it.
+    elementwise, reduced, update, attention, scores: bytes that cross memory over those of the fusion model
+    (docs/memory.md); `elementwise` for `reduced` and `scores` where the profile does not say. 0: counted elsewhere.
     source: a key of the profile's sources.
     """
 
@@ -45,9 +50,12 @@ class CompiledWork(BaseModel):
     convolution: Share
     memory: Share
     matmul_memory: Share | None = None
+    updated: Share = 1.0
     elementwise: Traffic
+    reduced: Traffic | None = None
     update: Traffic
     attention: Traffic
+    scores: Traffic | None = None
     source: str
     note: str | None = None
 
@@ -55,19 +63,22 @@ class CompiledWork(BaseModel):
         """The share of the matrix unit's peak rate that work of a kind reaches; 1 for what runs beside it."""
         if kind is WorkKind.CONVOLUTION:
             return self.convolution
-        if kind in (WorkKind.MATMUL, WorkKind.ATTENTION, WorkKind.KERNEL):
-            return self.matmul.get(family, self.matmul.get("bf16", max(self.matmul.values())))
+        if kind in (WorkKind.MATMUL, WorkKind.UPDATED, WorkKind.ATTENTION, WorkKind.KERNEL):
+            share = self.matmul.get(family, self.matmul.get("bf16", max(self.matmul.values())))
+            return share * self.updated if kind is WorkKind.UPDATED else share
         return 1.0
 
     def share_of_memory(self, kind: WorkKind) -> float:
         """The share of the memory's rate that work of a kind reaches where memory bounds it."""
-        if kind is WorkKind.MATMUL and self.matmul_memory is not None:
+        if kind in (WorkKind.MATMUL, WorkKind.UPDATED) and self.matmul_memory is not None:
             return self.matmul_memory
         return self.memory
 
     def traffic(self, kind: WorkKind) -> float:
         """Bytes that cross memory over those of the fusion model."""
-        by_kind: Mapping[WorkKind, float] = {
-            WorkKind.ELEMENTWISE: self.elementwise, WorkKind.UPDATE: self.update, WorkKind.ATTENTION: self.attention,
+        by_kind: Mapping[WorkKind, float | None] = {
+            WorkKind.ELEMENTWISE: self.elementwise, WorkKind.REDUCED: self.reduced, WorkKind.SCORES: self.scores,
+            WorkKind.UPDATE: self.update, WorkKind.ATTENTION: self.attention,
         }  # fmt: skip
-        return by_kind.get(kind, 1.0)
+        told = by_kind.get(kind, 1.0)
+        return self.elementwise if told is None else told

@@ -1,12 +1,11 @@
 """Prices of single steps of reshards: seconds of one collective or local copy."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autoshard.costmodels.compiled import WorkKind
 from autoshard.costmodels.machine import AxisPart, Machine
-from autoshard.costs.critical import matmul_order
-from autoshard.costs.work import work_kind
+from autoshard.costs.kinds import work_kinds
 from autoshard.program.program import Op, Program
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.steps import StepKind
@@ -25,7 +24,7 @@ class StepPrices:
     machine: Machine
     mesh: AtomMesh
     _constants: dict[tuple[str, tuple[int, ...]], tuple[float, float]] = field(default_factory=dict)
-    _after: tuple[Program, frozenset[int]] | None = None  # values that matmuls of a program depend on
+    _kinds: tuple[Program, Mapping[int, WorkKind]] | None = None  # of the ops of a program
     _bodies: dict[tuple[int, int], tuple[Op, float]] = field(default_factory=dict)
 
     def of_body(self, op: Op, trips: int, work_out: Callable[[], float]) -> float:
@@ -39,9 +38,9 @@ class StepPrices:
         """What an op does, as far as the machine's prices tell kinds of work apart."""
         if self.machine.profile.compiled_work is None:
             return WorkKind.KERNEL  # they do not
-        if self._after is None or self._after[0] is not program:
-            self._after = (program, matmul_order(program).after)
-        return work_kind(op, self._after[1])
+        if self._kinds is None or self._kinds[0] is not program:
+            self._kinds = (program, work_kinds(program))
+        return self._kinds[1][op.id]
 
     def parts(self, atoms: Sequence[int]) -> tuple[AxisPart, ...]:
         """The (sub-)axes of a group, as the cost models take them."""

@@ -5,6 +5,7 @@ Where the machine's profile says how fast its compiler's work runs, FLOP and byt
 
 import numpy as np
 
+from autoshard.costmodels.compiled import WorkKind
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.work import MATMUL, VECTOR, is_matmul, kernel_vector_flops, local_flops, local_sizes
@@ -24,7 +25,11 @@ def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, pri
     moved = local_bytes(op, program, sizes, fusion)
     unit = MATMUL if is_matmul(op) else VECTOR
     dtype = dtype_of_work(op, program)
-    seconds = np.asarray(prices.machine.work_s(prices.kind_of(op, program), flops, moved, dtype, unit), np.float64)
+    kind = prices.kind_of(op, program)
+    seconds = np.asarray(prices.machine.work_s(kind, flops, moved, dtype, unit), np.float64)
+    if kind is WorkKind.UPDATED:  # partial sums are moved first, and then nothing fuses with the matmul
+        alone = np.asarray(prices.machine.work_s(WorkKind.MATMUL, flops, moved, dtype, unit), np.float64)
+        seconds = np.where(shards[:, list(rule.reduction)].prod(axis=1) > 1, alone, seconds)
     if "work" not in op.attrs:
         return seconds
     beside = np.asarray(prices.machine.compute_s(kernel_vector_flops(op, sizes), 0.0 * moved, dtype, VECTOR))

@@ -7,10 +7,12 @@ from math import isfinite
 from typing import Any, Final
 
 from autoshard.costmodels import AxisPart, Machine
+from autoshard.costmodels.compiled import WorkKind
 from autoshard.verify.plan.flow import COLLECTIVES, Flow, Way
 from autoshard.verify.plan.host import copies
+from autoshard.verify.plan.kinds import kinds_of_work
 from autoshard.verify.plan.layout import Holding
-from autoshard.verify.plan.matmuls import MatmulOrder, kind_of_work
+from autoshard.verify.plan.matmuls import MatmulOrder
 from autoshard.verify.plan.orders import permutes
 from autoshard.verify.plan.placed import Placed, uncut
 from autoshard.verify.plan.program import PROGRAM_OP, Findings, Node, element_bytes, manual_ops, trips_of
@@ -171,14 +173,26 @@ class Pricer:
         dtype = computes_with(op, graph)
         unit = "matmul" if is_matrix(op) else "vector"
         work, moved = flop(op, placed, graph), moved_bytes(op, placed, graph, exists)
-        kind = kind_of_work(op, placed.rule, self.order)
+        kind = self._kind(op, placed)
         beside = float(self.machine.compute_s(vector_flop_of_kernel(op, placed), 0.0, dtype, "vector"))
         return max(float(self.machine.work_s(kind, work, moved, dtype, unit)), beside)
 
     def crossing(self, op: Node, placed: Placed) -> float:
         """Bytes of an op that cross memory over those that its placement has."""
         compiled = self.machine.profile.compiled_work
-        return 1.0 if compiled is None else compiled.traffic(kind_of_work(op, placed.rule, self.order))
+        return 1.0 if compiled is None else compiled.traffic(self._kind(op, placed))
+
+    def _kind(self, op: Node, placed: Placed) -> WorkKind:
+        if self.machine.profile.compiled_work is None:
+            return WorkKind.KERNEL  # prices do not tell kinds apart
+        kind = self._kinds[op.id]
+        if kind is WorkKind.UPDATED and any(placed.parts[f] > 1 for f in placed.rule.reduction):
+            return WorkKind.MATMUL  # partial sums are moved before anything is updated
+        return kind
+
+    @cached_property
+    def _kinds(self) -> dict[int, WorkKind]:
+        return kinds_of_work(self.flow.graph, self.order)
 
 
 # -- comparing ---------------------------------------------------------------------------------------
