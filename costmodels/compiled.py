@@ -38,7 +38,10 @@ class CompiledWork(BaseModel):
     matmul: share of the peak by family of the element type (``bf16``, ``f32``); one that is not there has the share of
     ``bf16``. convolution: share of the peak. memory: share of the memory's rate, of work that memory bounds.
     matmul_memory: the same of matmuls of few rows, which memory bounds; `memory` where the profile does not say.
-    updated: the share of its rate that a matmul keeps where the update of a weight is fused with it.
+    attention_peak: share of the peak of attention's matmuls, whose FLOP and bytes take turns then; where the profile does
+    not say it is that of `matmul`, and whichever is longer counts.
+    updated: share of the peak by family of matmuls with which the update of a weight is fused; `matmul` where the
+    profile does not say.
     elementwise, reduced, update, attention, scores: bytes that cross memory over those of the fusion model
     (docs/memory.md); `elementwise` for `reduced` and `scores` where the profile does not say. 0: counted elsewhere.
     source: a key of the profile's sources.
@@ -50,11 +53,12 @@ class CompiledWork(BaseModel):
     convolution: Share
     memory: Share
     matmul_memory: Share | None = None
-    updated: Share = 1.0
+    updated: dict[str, Share] = Field(default_factory=dict)
     elementwise: Traffic
     reduced: Traffic | None = None
     update: Traffic
     attention: Traffic
+    attention_peak: Share | None = None
     scores: Traffic | None = None
     source: str
     note: str | None = None
@@ -63,10 +67,16 @@ class CompiledWork(BaseModel):
         """The share of the matrix unit's peak rate that work of a kind reaches; 1 for what runs beside it."""
         if kind is WorkKind.CONVOLUTION:
             return self.convolution
+        if kind is WorkKind.ATTENTION and self.attention_peak is not None:
+            return self.attention_peak
         if kind in (WorkKind.MATMUL, WorkKind.UPDATED, WorkKind.ATTENTION, WorkKind.KERNEL):
-            share = self.matmul.get(family, self.matmul.get("bf16", max(self.matmul.values())))
-            return share * self.updated if kind is WorkKind.UPDATED else share
+            shares = self.matmul if kind is not WorkKind.UPDATED else {**self.matmul, **self.updated}
+            return shares.get(family, shares.get("bf16", max(shares.values())))
         return 1.0
+
+    def takes_turns(self, kind: WorkKind) -> bool:
+        """Whether FLOP and bytes of work of a kind add up, in place of the longer of both."""
+        return kind is WorkKind.ATTENTION and self.attention_peak is not None
 
     def share_of_memory(self, kind: WorkKind) -> float:
         """The share of the memory's rate that work of a kind reaches where memory bounds it."""

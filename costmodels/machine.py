@@ -317,7 +317,10 @@ class Machine:
         # what runs beside the matrix unit is hidden by fusion as its bytes are
         flops_cost = 1.0 / compiled.share_of_peak(kind, family_of(dtype)) if unit == "matmul" else traffic
         crossing = traffic / compiled.share_of_memory(kind)
-        return self.compute_s(np.asarray(flops) * flops_cost, np.asarray(bytes_) * crossing, dtype, unit)
+        flops, bytes_ = np.asarray(flops) * flops_cost, np.asarray(bytes_) * crossing
+        if compiled.takes_turns(kind):
+            return self.compute_s(flops, 0.0, dtype, unit) + self.compute_s(0.0, bytes_, dtype, unit)
+        return self.compute_s(flops, bytes_, dtype, unit)
 
     # Plain data
 

@@ -34,8 +34,12 @@ TOPOLOGY = {"tpu_v5e": "v5e:2x2", "tpu_v5p": "v5p:2x2x1", "tpu_v6e": "v6e:2x2"}
 MEMORY = 0.85
 """Share of the memory's rate, as the clock has it (`autoshard.simulation.work.MEMORY_SHARE`)."""
 FAMILIES: Sequence[str] = ("bf16", "f32")
-FLOP: Sequence[str] = ("bf16_flop", "f32_flop", "updated_bf16_flop", "updated_f32_flop", "convolution_flop")
-"""Of matmuls by type, apart from those where an update is fused with the gradient that they make; of convolutions."""
+FLOP: Sequence[str] = (
+    "bf16_flop", "f32_flop", "updated_bf16_flop", "updated_f32_flop", "attention_flop", "convolution_flop",
+)  # fmt: skip
+"""Of matmuls by type, apart from those where an update is fused with the gradient that they make; of attention's
+matmuls, whose bytes count too; of convolutions.
+"""
 BYTES: Sequence[str] = ("attention_bytes", "elementwise_bytes", "reduced_bytes", "update_bytes")
 SHARED_BYTES: Final = "matmul_memory_bytes"
 """Of matmuls that memory bounds."""
@@ -43,16 +47,16 @@ BOUND = 2.0
 """So many times as long as its FLOP at the peak do the bytes of such a matmul take, whatever its share."""
 AMOUNTS: Sequence[str] = (*FLOP, *BYTES, SHARED_BYTES)
 COLUMNS: Sequence[str] = ("program", "chip", "compiler", "seconds", "matmul_s", "cycles_s", "compile_s", *AMOUNTS)
-OWN: Sequence[str] = ("bf16", "f32", "updated", "convolution", "attention", "matmul_memory")
+OWN: Sequence[str] = ("bf16", "f32", "updated_bf16", "updated_f32", "convolution", "attention_peak", "attention", "matmul_memory")
 """Numbers that each chip has for itself; `COMMON` ones are facts of the compiler, whatever the chip."""
 COMMON: Sequence[str] = ("elementwise", "reduced", "update")
 USUAL = {
-    "bf16": 0.8, "f32": 0.6, "updated": 0.5, "convolution": 0.5, "attention": 6.0, "matmul_memory": 0.7,
-    "elementwise": 0.2, "reduced": 0.7, "update": 0.7,
+    "bf16": 0.8, "f32": 0.6, "updated_bf16": 0.5, "updated_f32": 0.3, "convolution": 0.5, "attention_peak": 0.2,
+    "attention": 3.0, "matmul_memory": 0.7, "elementwise": 0.2, "reduced": 0.7, "update": 0.7,
 }  # fmt: skip
 MOST = 0.95
 """The largest share of the peak that any matmul of these schedules has."""
-SHARES: Sequence[str] = ("bf16", "f32", "updated", "convolution", "matmul_memory")
+SHARES: Sequence[str] = tuple(name for name in OWN if name != "attention")
 WIDTH = 0.4
 """How far, in log, a number lies from its usual one where no program tells (the chip has none of that work)."""
 ERROR = 0.1
@@ -79,6 +83,8 @@ def amounts(program: Any, machine: Any) -> dict[str, float]:
         moved = float(local_bytes(op, program, sizes, fused)[0]) * times[op.id]
         if f"{kind}_bytes" in total:
             total[f"{kind}_bytes"] += moved
+        if kind is WorkKind.ATTENTION:
+            total["attention_flop"] += float(local_flops(op, program, sizes)[0]) * times[op.id]
         elif is_matmul(op):
             dtype = dtype_of_work(op, program)
             family = "convolution" if kind is WorkKind.CONVOLUTION else family_of(dtype)
@@ -136,7 +142,7 @@ def load() -> list[dict[str, Any]]:
         return []
     with ROWS.open(newline="") as file:
         return [
-            {k: v if k in ("program", "chip", "compiler") else float(v) for k, v in row.items()}
+            {k: v if k in ("program", "chip", "compiler") else float(v or 0) for k, v in row.items()}
             for row in csv.DictReader(file)
         ]
 
@@ -172,9 +178,10 @@ def parts(row: Mapping[str, Any]) -> dict[str, float]:
 
     profile = load_profile(row["chip"])
     memory = {"matmul_memory": row[SHARED_BYTES] / profile.memory.bandwidth.value}
-    peak = {"bf16": "bfloat16", "f32": "float32", "convolution": "float32"}
+    peak = {"bf16": "bfloat16", "f32": "float32", "attention": "bfloat16", "convolution": "float32"}
     peak |= {f"updated_{family}": peak[family] for family in FAMILIES}
     out = {name: row[f"{name}_flop"] / profile.matmul_flops_per_s(dtype) for name, dtype in peak.items()}
+    out["attention_peak"] = out.pop("attention")
     rate = profile.memory.bandwidth.value * MEMORY
     return {**out, **memory, **{column.removesuffix("_bytes"): row[column] / rate for column in BYTES}}
 
@@ -185,10 +192,8 @@ def seconds(row: Mapping[str, Any], numbers: Mapping[str, float]) -> float:
 
 
 def total(at_peak: Mapping[str, float], numbers: Mapping[str, float]) -> float:
-    """The sum of the parts: shares divide, traffic multiplies; a share of an updated matmul divides that of its type."""
-    cost = {name: 1 / number if name in SHARES else number for name, number in numbers.items()}
-    cost |= {f"updated_{family}": cost["updated"] * cost[family] for family in FAMILIES}
-    return sum(s * cost[name] for name, s in at_peak.items())
+    """The sum of the parts: shares divide, traffic multiplies."""
+    return sum(s / numbers[name] if name in SHARES else s * numbers[name] for name, s in at_peak.items())
 
 
 def fit(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
