@@ -44,7 +44,8 @@ class CompiledWork(BaseModel):
     profile does not say.
     elementwise, reduced, update, attention, scores: bytes that cross memory over those of the fusion model
     (docs/memory.md); `elementwise` for `reduced` and `scores` where the profile does not say. 0: counted elsewhere.
-    source: a key of the profile's sources.
+    gathers_as_used: whether all-gathers and all-to-alls carry the type that all uses of what they move convert it to,
+    and constants are made where they are needed. source: a key of the profile's sources.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -60,6 +61,7 @@ class CompiledWork(BaseModel):
     attention: Traffic
     attention_peak: Share | None = None
     scores: Traffic | None = None
+    gathers_as_used: bool = False
     source: str
     note: str | None = None
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from autoshard.costmodels.compiled import WorkKind
 from autoshard.costmodels.machine import AxisPart, Machine
 from autoshard.costs.kinds import work_kinds
+from autoshard.costs.travel import Travel, Travels
 from autoshard.program.program import Op, Program
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.steps import StepKind
@@ -25,6 +26,7 @@ class StepPrices:
     mesh: AtomMesh
     _constants: dict[tuple[str, tuple[int, ...]], tuple[float, float]] = field(default_factory=dict)
     _kinds: tuple[Program, Mapping[int, WorkKind]] | None = None  # of the ops of a program
+    _travels: Travels | None = None  # of the values of a program
     _bodies: dict[tuple[int, int], tuple[Op, float]] = field(default_factory=dict)
 
     def of_body(self, op: Op, trips: int, work_out: Callable[[], float]) -> float:
@@ -41,6 +43,12 @@ class StepPrices:
         if self._kinds is None or self._kinds[0] is not program:
             self._kinds = (program, work_kinds(program))
         return self._kinds[1][op.id]
+
+    def travel(self, value: int, op: int, program: Program) -> Travel:
+        """What steps carry of a value around an op (the op's id, or `PROGRAM` for all its uses)."""
+        if self._travels is None or self._travels.program is not program:
+            self._travels = Travels(program, self.machine)
+        return self._travels.of(value, op)
 
     def parts(self, atoms: Sequence[int]) -> tuple[AxisPart, ...]:
         """The (sub-)axes of a group, as the cost models take them."""

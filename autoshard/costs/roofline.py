@@ -8,9 +8,16 @@ import numpy as np
 from autoshard.costmodels.compiled import WorkKind
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.pricing import StepPrices
-from autoshard.costs.work import MATMUL, VECTOR, is_matmul, kernel_vector_flops, local_flops, local_sizes
+from autoshard.costs.work import (
+    MATMUL,
+    VECTOR,
+    dtype_of_work,
+    is_matmul,
+    kernel_vector_flops,
+    local_flops,
+    local_sizes,
+)
 from autoshard.program.program import Op, Program
-from autoshard.rules.build import is_inexact
 
 
 def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, prices: StepPrices) -> np.ndarray:
@@ -34,14 +41,6 @@ def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, pri
         return seconds
     beside = np.asarray(prices.machine.compute_s(kernel_vector_flops(op, sizes), 0.0 * moved, dtype, VECTOR))
     return np.maximum(seconds, beside)
-
-
-def dtype_of_work(op: Op, program: Program) -> str:
-    """The type that an op computes with: that of its first operand; of kernels the first one that is no integer."""
-    dtypes = [program.type_of(v).dtype for v in (*op.operands, *op.results)]
-    if "work" not in op.attrs:
-        return dtypes[0]
-    return next((d for d in dtypes if is_inexact(d)), dtypes[0])
 
 
 def local_bytes(op: Op, program: Program, sizes: np.ndarray, fusion: Fusion) -> np.ndarray:

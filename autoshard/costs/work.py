@@ -12,6 +12,7 @@ import numpy as np
 
 from autoshard.program.program import Op, Program
 from autoshard.program.rule import ShardingRule, TensorFactors
+from autoshard.rules.build import is_inexact
 
 MATMUL: Final = "matmul"
 VECTOR: Final = "vector"
@@ -39,6 +40,14 @@ _MOVES_ONLY: Final = frozenset(
 def is_matmul(op: Op) -> bool:
     """Whether the FLOP of an op are those of the matrix unit; kernels say so themselves."""
     return op.kind in MATMUL_KINDS or (op.attrs.get("work") or {}).get("unit") == MATMUL
+
+
+def dtype_of_work(op: Op, program: Program) -> str:
+    """The type that an op computes with: that of its first operand; of kernels the first one that is no integer."""
+    dtypes = [program.type_of(v).dtype for v in (*op.operands, *op.results)]
+    if "work" not in op.attrs:
+        return dtypes[0]
+    return next((d for d in dtypes if is_inexact(d)), dtypes[0])
 
 
 def is_batched_matmul(rule: ShardingRule) -> bool:

@@ -70,8 +70,8 @@ def amounts(program: Any, machine: Any) -> dict[str, float]:
     from autoshard.costs import fusion
     from autoshard.costs.kinds import work_kinds
     from autoshard.costs.price import multiplicities
-    from autoshard.costs.roofline import dtype_of_work, local_bytes
-    from autoshard.costs.work import is_matmul, local_flops, local_sizes
+    from autoshard.costs.roofline import local_bytes
+    from autoshard.costs.work import dtype_of_work, is_matmul, local_flops, local_sizes
 
     total = dict.fromkeys(AMOUNTS, 0.0)
     fused, times, kinds = fusion.analyse(program), multiplicities(program), work_kinds(program)

@@ -75,7 +75,9 @@ def test_attention_of_few_queries_reads_keys_and_values_once(group: int) -> None
     assert work_kinds(plan.program)[dot.id] is (WorkKind.ATTENTION if scores else WorkKind.MATMUL)
     moved = sum(plan.program.type_of(v).bytes for v in (*dot.operands, *dot.results)) / 4
     once = moved / plan.machine.profile.memory.bandwidth.value / WORK.memory
-    assert plan.cost.op_seconds[dot.id] == pytest.approx(once * (WORK.attention if scores else 1))
+    assert WORK.attention_peak is not None
+    of_flop = 2 * 8 * 4 * group * 512 * 128 / 4 / plan.machine.flops_per_s("bfloat16") / WORK.attention_peak
+    assert plan.cost.op_seconds[dot.id] == pytest.approx(once * WORK.attention + of_flop if scores else once)
     assert check_plan(plan.to_dict()).findings == ()
 
 

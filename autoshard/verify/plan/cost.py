@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, Final
 
 from autoshard.costmodels import AxisPart, Machine
@@ -17,6 +17,7 @@ from autoshard.verify.plan.orders import permutes
 from autoshard.verify.plan.placed import Placed, uncut
 from autoshard.verify.plan.program import PROGRAM_OP, Findings, Node, element_bytes, manual_ops, trips_of
 from autoshard.verify.plan.rules import read_rule
+from autoshard.verify.plan.travel import Loads
 from autoshard.verify.plan.work import computes_with, flop, is_matrix, moved_bytes, vector_flop_of_kernel
 
 RELATIVE: Final = 1e-9
@@ -46,6 +47,7 @@ class Row:
     times: float
     op: int
     source: str = ""
+    behind: float = inf  # seconds of the matmuls that use what is gathered, over `seconds`
 
 
 def same(a: Any, b: Any, tolerance: float = RELATIVE) -> bool:
@@ -66,6 +68,11 @@ class Pricer:
     def order(self) -> MatmulOrder:
         """Which values lie before and after matmuls."""
         return MatmulOrder.of(self.flow.graph)
+
+    @cached_property
+    def loads(self) -> Loads:
+        """What steps carry of values, and what gathers hide behind."""
+        return Loads(self.flow.graph, self.machine)
 
     def parts(self, atoms: tuple[int, ...]) -> tuple[AxisPart, ...]:
         """The atoms as the cost models take them, in the order of the mesh."""
@@ -143,9 +150,14 @@ class Pricer:
 
     def _way(self, way: Way, where: str, times: float, op: int, source: str = "") -> Iterator[Row]:
         for move in way.moves:
-            before, after = (self.local_bytes(way.value, held) for held in (move.before, move.after))
+            share = self.loads.carried(move.kind, way.value, op)
+            before, after = (self.local_bytes(way.value, held) * share for held in (move.before, move.after))
             size, seconds = self.step(move.kind, move.atoms, before, after)
-            yield Row(where, way.value, move.kind, move.atoms, size, seconds, times, op, source)
+            behind = inf
+            if move.kind == "all_gather":
+                beta = self.machine.alpha_beta(move.kind, self.parts(move.atoms))[1]
+                behind = self.loads.behind(move.kind, way.value, op, self.flow.mesh.group(move.atoms), beta)
+            yield Row(where, way.value, move.kind, move.atoms, size, seconds, times, op, source, behind)
 
     def executions(self, exists: set[int]) -> Iterator[tuple[Node, Placed, set[int], float]]:
         """Every op with its placement, the values that exist in memory there, and how often it runs in a step."""
