@@ -44,8 +44,8 @@ class CompiledWork(BaseModel):
     profile does not say.
     elementwise, reduced, update, attention, scores: bytes that cross memory over those of the fusion model
     (docs/memory.md); `elementwise` for `reduced` and `scores` where the profile does not say. 0: counted elsewhere.
-    gathers_as_used: whether all-gathers and all-to-alls carry the type that all uses of what they move convert it to,
-    and constants are made where they are needed. source: a key of the profile's sources.
+    moved_as_used: whether all-gathers and all-to-alls carry the type that all uses of what they move convert it to,
+    and constants are made where they are needed. sums_combined: whether all-reduces of gradients are combined. source: a key of the profile's sources.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -61,7 +61,8 @@ class CompiledWork(BaseModel):
     attention: Traffic
     attention_peak: Share | None = None
     scores: Traffic | None = None
-    gathers_as_used: bool = False
+    moved_as_used: bool = False
+    sums_combined: bool = False
     source: str
     note: str | None = None
 

@@ -26,7 +26,7 @@ def other_than(objective: Objective) -> Objective:
 
 def hidden_share(machine: Machine, kind: str, role: Role, behind: float = inf) -> float:
     """The share of a collective's seconds that overlaps with other work. behind: that other work over the collective,
-    where it moves weights (`Travel.behind`): a gather that takes longer than its matmuls gains nothing by running beside.
+    where it moves weights (`Travel.behind`): a gather that takes longer than its matmuls hides nothing.
     """
     if role is Role.ACTIVATIONS:
         return 0.0
@@ -72,8 +72,6 @@ class Exposure:
         if self.order is None:
             return cost.step_s
         exposed = sum(
-            r.seconds * r.times * self.share(r.kind, self.order.role(r), r.behind)
-            for r in cost.rows
-            if r.is_collective
+            r.seconds * r.times * self.share(r.kind, self.order.role(r), r.behind) for r in cost.rows if r.is_collective
         )
         return cost.compute_s + cost.local_s + exposed

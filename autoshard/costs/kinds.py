@@ -117,9 +117,7 @@ def _updated(
                 for reader in readers.get(value, ()):
                     if reader.regions or is_root(reader) or not waiting.isdisjoint(reader.operands):
                         continue
-                    meets = met or any(
-                        v not in order.before and _elements(program, v) == size for v in reader.operands
-                    )
+                    meets = met or any(v not in order.before and _elements(program, v) == size for v in reader.operands)
                     new = {(v, meets) for v in reader.results if _elements(program, v) == size} - seen
                     seen |= new
                     queue += new

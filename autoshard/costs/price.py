@@ -205,7 +205,8 @@ def _steps(
         layout = step.apply(layout)
         after = _local_bytes(program, schedule, value, layout)
         share = travel.share(step.kind)
-        seconds = prices.step_s(step.kind, step.atoms, before * share, after * share)
+        latency = travel.latency(step.kind)
+        seconds = prices.step_s(step.kind, step.atoms, before * share, after * share, latency)
         behind = travel.behind(step.kind, schedule.mesh.size(step.atoms), prices.constants(step.kind, step.atoms)[1])
         yield CommRow(
             label, value, step.kind.value, step.atoms, step.dim, step.to_dim,

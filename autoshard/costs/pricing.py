@@ -70,10 +70,12 @@ class StepPrices:
                 self._constants[key] = (float(alpha), float(beta))
         return self._constants[key]
 
-    def step_s(self, kind: str, atoms: Sequence[int], before_bytes: float, after_bytes: float) -> float:
-        """Seconds of one step, given the local bytes before and after it."""
+    def step_s(
+        self, kind: str, atoms: Sequence[int], before_bytes: float, after_bytes: float, latency: float = 1.0
+    ) -> float:
+        """Seconds of one step, given the local bytes before and after it. latency: the share of it that counts."""
         alpha, beta = self.constants(kind, atoms)
-        return alpha + beta * step_bytes(kind, before_bytes, after_bytes)
+        return alpha * latency + beta * step_bytes(kind, before_bytes, after_bytes)
 
 
 def step_bytes(kind: str, before_bytes: float, after_bytes: float) -> float:

@@ -364,7 +364,8 @@ class ReshardTables:
             alpha, beta = self.prices.constants(step.kind, step.atoms)
             behind = travel.behind(step.kind, self.mesh.size(step.atoms), beta)
             share = self.exposure.share(step.kind, role, behind)
-            prices[row] = (alpha, beta * travel.share(step.kind), share, step_bytes(step.kind, 0, 1) == 1)
+            moved = beta * travel.share(step.kind)
+            prices[row] = (alpha * travel.latency(step.kind), moved, share, step_bytes(step.kind, 0, 1) == 1)
         alpha, beta, share, after = prices[places].T
         moved = np.where(after > 0, local[graph.targets[number]], local[graph.sources[number]])
         return np.maximum((alpha + beta * moved) * share, 1e-15)  # a zero would read as "no edge"

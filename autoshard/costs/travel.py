@@ -1,8 +1,10 @@
 """What the steps of a reshard carry, and what gathers hide behind, where schedules of compilers say more than layouts.
 
 A compiler converts an array before it moves it where every use of the moved array converts it (the rows that are looked
-up in a table, too), and it makes a constant where it is needed; no more of a gather of weights hides than the matmuls take that use them. All of it follows
-from the program, and counts on machines whose profile says so (`CompiledWork.gathers_as_used`, `Overlap.behind_uses`).
+up in a table, too), and it makes a constant where it is needed; it combines all-reduces of gradients; and a gather of
+weights hides nothing where it takes longer than the matmuls that use them. All of it follows from the program, and
+counts on machines whose profile says so (`CompiledWork.moved_as_used`, `CompiledWork.sums_combined`,
+`Overlap.behind_uses`).
 """
 
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ import numpy as np
 
 from autoshard.costmodels.compiled import WorkKind
 from autoshard.costmodels.machine import Machine
-from autoshard.costs.critical import entries_of
+from autoshard.costs.critical import Role, entries_of, matmul_order
 from autoshard.costs.fusion import is_root
 from autoshard.costs.trips import body_trips
 from autoshard.costs.work import dtype_of_work, is_matmul, local_flops, local_sizes
@@ -33,17 +35,23 @@ class Travel:
     """What a step carries of a value around an op.
 
     narrowed, moved: the share of the value's bytes that `_NARROWED` steps and that all others carry. work_s_per_byte:
-    seconds of the matmuls that use the value per byte of it, where one device does all of them: no more of a gather
-    hides than these take. Infinite where the machine does not say so.
+    seconds of the matmuls that use the value per byte of it, where one device does all of them; infinite where the
+    machine does not say so. combined: whether all-reduces are made together with others, so that latency counts once
+    for all of them, which is next to nothing.
     """
 
     narrowed: float = 1.0
     moved: float = 1.0
     work_s_per_byte: float = inf
+    combined: bool = False
 
     def share(self, kind: str) -> float:
         """The share of the bytes that a kind of step carries."""
         return self.narrowed if kind in _NARROWED else self.moved
+
+    def latency(self, kind: str) -> float:
+        """The share of a step's latency that counts."""
+        return 0.0 if self.combined and kind == StepKind.ALL_REDUCE else 1.0
 
     def behind(self, kind: str, group: int, s_per_byte: float) -> float:
         """The matmuls' seconds over those of a gather: the rows of the former are cut over the devices of the latter.
@@ -65,14 +73,16 @@ class Travels:
     def __init__(self, program: Program, machine: Machine) -> None:
         compiled = machine.profile.compiled_work
         self.program, self.machine = program, machine
-        self.as_used = compiled is not None and compiled.gathers_as_used
+        self.as_used = compiled is not None and compiled.moved_as_used
         self.behind_uses = machine.profile.overlap.behind_uses
+        self.order = matmul_order(program) if compiled is not None and compiled.sums_combined else None
         self._readers: dict[int, list[Op]] = {}
         self._made: dict[int, Op] = {}
         self._handed: set[int] = set()
         self._work_s: dict[int, float] = {}
         self._known: dict[tuple[int, int], Travel] = {}
-        if self.as_used or self.behind_uses:
+        self._plain = not (self.as_used or self.behind_uses or self.order is not None)
+        if not self._plain:
             self._enter(program.body)
 
     def _enter(self, block: Block) -> None:
@@ -86,7 +96,7 @@ class Travels:
 
     def of(self, value: int, op: int) -> Travel:
         """What moves of a value around an op (the op's id), or for all its uses (`PROGRAM`)."""
-        if not (self.as_used or self.behind_uses):
+        if self._plain:
             return PLAIN
         key = (value, op)
         if key not in self._known:
@@ -95,6 +105,7 @@ class Travels:
             self._known[key] = Travel(
                 *(self._shares(value, uses if all_of_it else []) if self.as_used else (1.0, 1.0)),
                 self._per_byte(value, uses) if self.behind_uses else inf,
+                self.order is not None and self.order.role_of(value, op) is Role.GRADIENTS,
             )
         return self._known[key]
 

@@ -155,7 +155,6 @@ PROGRAMS: dict[str, Callable[[], Built]] = {
     "few_queries": lambda: few_queries(48, 2048, 4, 6, 128, 3),
     "convs": convolutions,
     "mlp_f32": lambda: model("mlp", **_MLP),
-    "mlp_f32_16k": lambda: model("mlp", **{**_MLP, "batch": 16384}),
     "mlp_f32_2k": lambda: model("mlp", **{**_MLP, "hidden": 2048, "batch": 8192}),
     "mlp_f32_1k": lambda: model("mlp", **{**_MLP, "hidden": 1024, "batch": 16384}),
     "mlp_bf16": lambda: model("mlp", **_MLP, compute_dtype="bfloat16"),

@@ -47,7 +47,9 @@ BOUND = 2.0
 """So many times as long as its FLOP at the peak do the bytes of such a matmul take, whatever its share."""
 AMOUNTS: Sequence[str] = (*FLOP, *BYTES, SHARED_BYTES)
 COLUMNS: Sequence[str] = ("program", "chip", "compiler", "seconds", "matmul_s", "cycles_s", "compile_s", *AMOUNTS)
-OWN: Sequence[str] = ("bf16", "f32", "updated_bf16", "updated_f32", "convolution", "attention_peak", "attention", "matmul_memory")
+OWN: Sequence[str] = (
+    "bf16", "f32", "updated_bf16", "updated_f32", "convolution", "attention_peak", "attention", "matmul_memory",
+)  # fmt: skip
 """Numbers that each chip has for itself; `COMMON` ones are facts of the compiler, whatever the chip."""
 COMMON: Sequence[str] = ("elementwise", "reduced", "update")
 USUAL = {

@@ -72,7 +72,7 @@ class Pricer:
     @cached_property
     def loads(self) -> Loads:
         """What steps carry of values, and what gathers hide behind."""
-        return Loads(self.flow.graph, self.machine)
+        return Loads(self.flow.graph, self.machine, self.order)
 
     def parts(self, atoms: tuple[int, ...]) -> tuple[AxisPart, ...]:
         """The atoms as the cost models take them, in the order of the mesh."""
@@ -153,6 +153,8 @@ class Pricer:
             share = self.loads.carried(move.kind, way.value, op)
             before, after = (self.local_bytes(way.value, held) * share for held in (move.before, move.after))
             size, seconds = self.step(move.kind, move.atoms, before, after)
+            if self.loads.latency(move.kind, way.value, op) == 0:
+                seconds -= self.machine.alpha_beta(move.kind, self.parts(move.atoms))[0]
             behind = inf
             if move.kind == "all_gather":
                 beta = self.machine.alpha_beta(move.kind, self.parts(move.atoms))[1]

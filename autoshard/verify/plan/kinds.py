@@ -1,4 +1,4 @@
-"""What every op does, as far as machines tell kinds of compiled work apart, worked out again from the plan's program."""
+"""What every op does, as far as machines tell kinds of compiled work apart, worked out from the plan's program."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -106,8 +106,9 @@ def _is_applied(
     size = graph.values[op.results[0]].elements
     alone, met = {op.results[0]}, set()
     for reader in body.ops:  # in the order of the data flow
-        takes = alone.intersection(reader.operands) or met.intersection(reader.operands)
-        if not takes or reader.regions or writes(reader, rules.get(reader.id)) or behind.intersection(reader.operands):
+        if reader.regions or not (alone | met).intersection(reader.operands):
+            continue
+        if writes(reader, rules.get(reader.id)) or behind.intersection(reader.operands):
             continue
         meets = bool(met.intersection(reader.operands)) or any(
             graph.values[v].elements == size and v not in order.before for v in reader.operands

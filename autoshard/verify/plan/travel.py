@@ -5,6 +5,7 @@ from math import inf
 
 from autoshard.costmodels import Machine
 from autoshard.costmodels.compiled import WorkKind
+from autoshard.verify.plan.matmuls import MatmulOrder
 from autoshard.verify.plan.placed import uncut
 from autoshard.verify.plan.program import PROGRAM_OP, Body, Graph, Node, element_bytes, trips_of
 from autoshard.verify.plan.rules import read_rule
@@ -19,13 +20,15 @@ class Loads:
 
     graph: Graph
     machine: Machine
+    order: MatmulOrder
     _takers: dict[int, list[Node]] = field(default_factory=dict)
     _makers: dict[int, Node] = field(default_factory=dict)
     _kept: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         work = self.machine.profile.compiled_work
-        self.narrows = work is not None and work.gathers_as_used
+        self.narrows = work is not None and work.moved_as_used
+        self.combines = work is not None and work.sums_combined
         self.limits = self.machine.profile.overlap.behind_uses
         if self.narrows or self.limits:
             self._read(self.graph.body)
@@ -66,6 +69,13 @@ class Loads:
             return max([self._taken_as(first, taker, False) for taker in self._takers.get(first, [])], default=whole)
         return whole
 
+    def latency(self, kind: str, value: int, op: int) -> float:
+        """The share of a step's latency that counts: none of all-reduces of gradients that are combined."""
+        if not self.combines or kind != "all_reduce" or value not in self.order.before:
+            return 1.0
+        leads = value in self.order.leading if op == PROGRAM_OP else op in self.order.leading_ops
+        return 1.0 if leads else 0.0
+
     def behind(self, kind: str, value: int, op: int, group: int, s_per_byte: float) -> float:
         """Seconds of the matmuls that use what is gathered, their rows cut over the group, over those of the gather."""
         load = s_per_byte * self.carried(kind, value, op) if kind == "all_gather" and self.limits else 0.0
@@ -84,9 +94,8 @@ class Loads:
             work = flop(op, uncut(read_rule(op.rule)), self.graph)
             return float(self.machine.work_s(WorkKind.MATMUL, work, 0.0, computes_with(op, self.graph)))
         if op.regions:
-            return sum(
-                self._led_to_s(inner) * trips_of(op, region, 1) for outer, inner, region in _enters(op) if outer == value
-            )
+            inside = [(inner, region) for outer, inner, region in _enters(op) if outer == value]
+            return sum(self._led_to_s(inner) * trips_of(op, region, 1) for inner, region in inside)
         rule = None if op.rule is None else read_rule(op.rule)
         same = len(op.results) == 1 and self._elements(op.results[0]) == self._elements(value)
         return self._led_to_s(op.results[0]) if same and not writes(op, rule) else 0.0
