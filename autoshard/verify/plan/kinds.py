@@ -102,7 +102,7 @@ def _around_scores(graph: Graph, body: Body, kinds: Mapping[int, WorkKind]) -> s
 def _is_applied(
     graph: Graph, body: Body, rules: Mapping[int, Any], op: Node, order: MatmulOrder, behind: set[int]
 ) -> bool:
-    """Whether a product meets an array that is no product, by pointwise ops alone, on its way to the block's results."""
+    """Whether a product meets an array that is no product, by pointwise ops alone, on its way out of the block."""
     size = graph.values[op.results[0]].elements
     alone, met = {op.results[0]}, set()
     for reader in body.ops:  # in the order of the data flow

@@ -24,6 +24,7 @@ class Loads:
     _takers: dict[int, list[Node]] = field(default_factory=dict)
     _makers: dict[int, Node] = field(default_factory=dict)
     _kept: set[int] = field(default_factory=set)
+    _led_s: dict[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         work = self.machine.profile.compiled_work
@@ -101,7 +102,9 @@ class Loads:
         return self._led_to_s(op.results[0]) if same and not writes(op, rule) else 0.0
 
     def _led_to_s(self, value: int) -> float:
-        return sum(self._matmuls_s(value, taker) for taker in self._takers.get(value, []))
+        if value not in self._led_s:
+            self._led_s[value] = sum(self._matmuls_s(value, taker) for taker in self._takers.get(value, []))
+        return self._led_s[value]
 
     def _elements(self, value: int) -> int:
         return self.graph.values[value].elements
