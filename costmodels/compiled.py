@@ -38,14 +38,16 @@ class CompiledWork(BaseModel):
     matmul: share of the peak by family of the element type (``bf16``, ``f32``); one that is not there has the share of
     ``bf16``. convolution: share of the peak. memory: share of the memory's rate, of work that memory bounds.
     matmul_memory: the same of matmuls of few rows, which memory bounds; `memory` where the profile does not say.
-    attention_peak: share of the peak of attention's matmuls, whose FLOP and bytes take turns then; where the profile does
-    not say it is that of `matmul`, and whichever is longer counts.
+    attention_peak: share of the peak of attention's matmuls, whose FLOP and bytes take turns then; where the profile
+    does not say it is that of `matmul`, and whichever is longer counts.
     updated: share of the peak by family of matmuls with which the update of a weight is fused; `matmul` where the
     profile does not say.
     elementwise, reduced, update, attention, scores: bytes that cross memory over those of the fusion model
     (docs/memory.md); `elementwise` for `reduced` and `scores` where the profile does not say. 0: counted elsewhere.
     moved_as_used: whether all-gathers and all-to-alls carry the type that all uses of what they move convert it to,
-    and constants are made where they are needed. sums_combined: whether all-reduces of gradients are combined. source: a key of the profile's sources.
+    and constants are made where they are needed. sums_combined: whether all-reduces of gradients are combined.
+    hides_behind_uses: whether a gather of weights hides only where the matmuls that use them take as long.
+    source: a key of the profile's sources.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -63,6 +65,7 @@ class CompiledWork(BaseModel):
     scores: Traffic | None = None
     moved_as_used: bool = False
     sums_combined: bool = False
+    hides_behind_uses: bool = False
     source: str
     note: str | None = None
 

@@ -271,7 +271,6 @@ class Overlap(_Strict):
     all_reduce: Annotated[float, Field(ge=0, le=1)] = 0.0
     all_to_all: Annotated[float, Field(ge=0, le=1)] = 0.0
     permute: Annotated[float, Field(ge=0, le=1)] = 0.0
-    behind_uses: bool = False  # a gather of weights that takes longer than the matmuls that use them hides nothing
     source: str
 
 

@@ -3,8 +3,8 @@
 A compiler converts an array before it moves it where every use of the moved array converts it (the rows that are looked
 up in a table, too), and it makes a constant where it is needed; it combines all-reduces of gradients; and a gather of
 weights hides nothing where it takes longer than the matmuls that use them. All of it follows from the program, and
-counts on machines whose profile says so (`CompiledWork.moved_as_used`, `CompiledWork.sums_combined`,
-`Overlap.behind_uses`).
+counts on machines whose profile says so (`moved_as_used`, `sums_combined` and `hides_behind_uses` of
+`CompiledWork`).
 """
 
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ class Travels:
         compiled = machine.profile.compiled_work
         self.program, self.machine = program, machine
         self.as_used = compiled is not None and compiled.moved_as_used
-        self.behind_uses = machine.profile.overlap.behind_uses
+        self.behind_uses = compiled is not None and compiled.hides_behind_uses
         self.order = matmul_order(program) if compiled is not None and compiled.sums_combined else None
         self._readers: dict[int, list[Op]] = {}
         self._made: dict[int, Op] = {}

@@ -30,7 +30,7 @@ class Loads:
         work = self.machine.profile.compiled_work
         self.narrows = work is not None and work.moved_as_used
         self.combines = work is not None and work.sums_combined
-        self.limits = self.machine.profile.overlap.behind_uses
+        self.limits = work is not None and work.hides_behind_uses
         if self.narrows or self.limits:
             self._read(self.graph.body)
 
