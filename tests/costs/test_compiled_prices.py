@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from autoshard.api import verbs as api
@@ -15,6 +16,7 @@ from autoshard.costs.fusion import analyse
 from autoshard.costs.kinds import work_kinds
 from autoshard.costs.price import PlanCost, price
 from autoshard.costs.pricing import StepPrices
+from autoshard.costs.roofline import op_seconds
 from autoshard.frontends.jax.function import trace
 from autoshard.verify import check_plan
 
@@ -107,3 +109,19 @@ def test_prices_with_shares_need_no_likely_step_beside_them(pair: tuple[Plan, Pl
     assert plain.likely_s > plain.estimate_s
     assert calibrated.likely_s == calibrated.estimate_s
     assert calibrated.lower_s <= calibrated.estimate_s <= calibrated.upper_s
+
+
+def test_an_update_is_fused_only_where_no_partial_sum_is_moved_first() -> None:
+    mesh, machine = api.placed({"x": 4}, "tpu_v5e@compiler")
+    large = SPEC((8192, 8192), jnp.float32)  # so that its FLOP take longer than its bytes
+    program = trace(step, large, large, ARGUMENTS[2], name="s").program
+    kinds = work_kinds(program)
+    (dot,) = [op for op, _ in program.walk() if kinds.get(op.id) is WorkKind.UPDATED]
+    rule = dot.rule
+    assert rule is not None
+    (summed,) = rule.reduction
+    kept = next(f for f in range(len(rule.factor_sizes)) if f != summed)
+    shards = np.ones((2, len(rule.factor_sizes)), np.int64)
+    shards[0, summed] = shards[1, kept] = 4
+    alone, fused = op_seconds(dot, program, shards, analyse(program), StepPrices(machine, mesh))
+    assert fused / alone == pytest.approx(WORK.matmul["f32"] / WORK.updated["f32"])
