@@ -111,8 +111,8 @@ def test_prices_with_shares_need_no_likely_step_beside_them(pair: tuple[Plan, Pl
     assert calibrated.lower_s <= calibrated.estimate_s <= calibrated.upper_s
 
 
-def test_an_update_is_fused_only_where_no_partial_sum_is_moved_first() -> None:
-    mesh, machine = api.placed({"x": 4}, "tpu_v5e@compiler")
+def test_an_update_is_fused_only_where_no_partial_sum_is_moved_first(pair: tuple[Plan, Plan]) -> None:
+    machine, mesh = pair[1].machine, pair[1].schedule.mesh
     large = SPEC((8192, 8192), jnp.float32)  # so that its FLOP take longer than its bytes
     program = trace(step, large, large, ARGUMENTS[2], name="s").program
     kinds = work_kinds(program)
