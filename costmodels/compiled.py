@@ -23,8 +23,11 @@ class WorkKind(StrEnum):
 
     MATMUL = "matmul"  # one with weights: at most one dimension is in all of its tensors
     ATTENTION = "attention"  # one with two dimensions or more in all of its tensors (sequences and heads) and scores
+    SCORES = "scores"  # what is done to attention's scores beside its matmuls: counted with these
+    UPDATED = "updated"  # a matmul whose product changes a weight right where it lies
     CONVOLUTION = "convolution"
-    ELEMENTWISE = "elementwise"  # everything else that some matmul depends on
+    ELEMENTWISE = "elementwise"  # everything else that some matmul depends on: it fuses into matmuls
+    REDUCED = "reduced"  # the same, where it is a reduction or waits for one (norms): it does not
     UPDATE = "update"  # everything else: what becomes of gradients, the loss
     KERNEL = "kernel"  # written by hand: its bytes are what it says
 
@@ -35,7 +38,15 @@ class CompiledWork(BaseModel):
     matmul: share of the peak by family of the element type (``bf16``, ``f32``); one that is not there has the share of
     ``bf16``. convolution: share of the peak. memory: share of the memory's rate, of work that memory bounds.
     matmul_memory: the same of matmuls of few rows, which memory bounds; `memory` where the profile does not say.
-    elementwise, update, attention: bytes that cross memory over those of the fusion model (docs/memory.md).
+    attention_peak: share of the peak of attention's matmuls, whose FLOP and bytes take turns then; where the profile
+    does not say it is that of `matmul`, and whichever is longer counts.
+    updated: share of the peak by family of matmuls with which the update of a weight is fused; `matmul` where the
+    profile does not say.
+    elementwise, reduced, update, attention, scores: bytes that cross memory over those of the fusion model
+    (docs/memory.md); `elementwise` for `reduced` and `scores` where the profile does not say. 0: counted elsewhere.
+    moved_as_used: whether all-gathers and all-to-alls carry the type that all uses of what they move convert it to,
+    and constants are made where they are needed. sums_combined: whether all-reduces of gradients are combined.
+    hides_behind_uses: whether a gather of weights hides only where the matmuls that use them take as long.
     source: a key of the profile's sources.
     """
 
@@ -45,9 +56,16 @@ class CompiledWork(BaseModel):
     convolution: Share
     memory: Share
     matmul_memory: Share | None = None
+    updated: dict[str, Share] = Field(default_factory=dict)
     elementwise: Traffic
+    reduced: Traffic | None = None
     update: Traffic
     attention: Traffic
+    attention_peak: Share | None = None
+    scores: Traffic | None = None
+    moved_as_used: bool = False
+    sums_combined: bool = False
+    hides_behind_uses: bool = False
     source: str
     note: str | None = None
 
@@ -55,19 +73,28 @@ class CompiledWork(BaseModel):
         """The share of the matrix unit's peak rate that work of a kind reaches; 1 for what runs beside it."""
         if kind is WorkKind.CONVOLUTION:
             return self.convolution
-        if kind in (WorkKind.MATMUL, WorkKind.ATTENTION, WorkKind.KERNEL):
-            return self.matmul.get(family, self.matmul.get("bf16", max(self.matmul.values())))
+        if kind is WorkKind.ATTENTION and self.attention_peak is not None:
+            return self.attention_peak
+        if kind in (WorkKind.MATMUL, WorkKind.UPDATED, WorkKind.ATTENTION, WorkKind.KERNEL):
+            shares = self.matmul if kind is not WorkKind.UPDATED else {**self.matmul, **self.updated}
+            return shares.get(family, shares.get("bf16", max(shares.values())))
         return 1.0
+
+    def takes_turns(self, kind: WorkKind) -> bool:
+        """Whether FLOP and bytes of work of a kind add up, in place of the longer of both."""
+        return kind is WorkKind.ATTENTION and self.attention_peak is not None
 
     def share_of_memory(self, kind: WorkKind) -> float:
         """The share of the memory's rate that work of a kind reaches where memory bounds it."""
-        if kind is WorkKind.MATMUL and self.matmul_memory is not None:
+        if kind in (WorkKind.MATMUL, WorkKind.UPDATED) and self.matmul_memory is not None:
             return self.matmul_memory
         return self.memory
 
     def traffic(self, kind: WorkKind) -> float:
         """Bytes that cross memory over those of the fusion model."""
-        by_kind: Mapping[WorkKind, float] = {
-            WorkKind.ELEMENTWISE: self.elementwise, WorkKind.UPDATE: self.update, WorkKind.ATTENTION: self.attention,
+        by_kind: Mapping[WorkKind, float | None] = {
+            WorkKind.ELEMENTWISE: self.elementwise, WorkKind.REDUCED: self.reduced, WorkKind.SCORES: self.scores,
+            WorkKind.UPDATE: self.update, WorkKind.ATTENTION: self.attention,
         }  # fmt: skip
-        return by_kind.get(kind, 1.0)
+        told = by_kind.get(kind, 1.0)
+        return self.elementwise if told is None else told

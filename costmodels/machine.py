@@ -313,9 +313,14 @@ class Machine:
         compiled = self.profile.compiled_work
         if compiled is None:
             return self.compute_s(flops, bytes_, dtype, unit)
-        share = compiled.share_of_peak(kind, family_of(dtype)) if unit == "matmul" else 1.0
-        crossing = compiled.traffic(kind) / compiled.share_of_memory(kind)
-        return self.compute_s(np.asarray(flops) / share, np.asarray(bytes_) * crossing, dtype, unit)
+        traffic = compiled.traffic(kind)
+        # what runs beside the matrix unit is hidden by fusion as its bytes are
+        flops_cost = 1.0 / compiled.share_of_peak(kind, family_of(dtype)) if unit == "matmul" else traffic
+        crossing = traffic / compiled.share_of_memory(kind)
+        flops, bytes_ = np.asarray(flops) * flops_cost, np.asarray(bytes_) * crossing
+        if compiled.takes_turns(kind):
+            return self.compute_s(flops, 0.0, dtype, unit) + self.compute_s(0.0, bytes_, dtype, unit)
+        return self.compute_s(flops, bytes_, dtype, unit)
 
     # Plain data
 

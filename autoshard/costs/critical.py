@@ -66,7 +66,7 @@ def _holds_matmul(op: Op) -> bool:
     return is_matmul(op) or any(_holds_matmul(inner) for region in op.regions for inner in region.ops)
 
 
-def _entries(op: Op) -> list[tuple[int, int]]:
+def entries_of(op: Op) -> list[tuple[int, int]]:
     """(outer operand, argument of a region that it feeds)."""
     if op.kind == "while":
         cond, body = op.regions
@@ -112,7 +112,7 @@ def _forward(block: Block, before: set[int]) -> bool:
             if is_matmul(op) or any(v in before for v in op.operands):
                 changed |= _add(before, op.results)
             continue
-        changed |= _add(before, [inner for outer, inner in _entries(op) if outer in before])
+        changed |= _add(before, [inner for outer, inner in entries_of(op) if outer in before])
         for region in op.regions:
             changed |= _forward(region, before)
         changed |= _add(before, [new for old, new in (*_exits(op), *_carries(op)) if old in before])
@@ -130,5 +130,5 @@ def _backward(block: Block, after: set[int]) -> bool:
         changed |= _add(after, [old for old, new in _carries(op) if new in after])
         for region in op.regions:
             changed |= _backward(region, after)
-        changed |= _add(after, [outer for outer, inner in _entries(op) if inner in after])
+        changed |= _add(after, [outer for outer, inner in entries_of(op) if inner in after])
     return changed

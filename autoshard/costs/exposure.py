@@ -5,12 +5,14 @@ work. That share depends on the kind of collective, the role of what it moves (`
 (`costmodels.profile.Overlap`). The role of a value is a fact of the program, so both are sums over decisions.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Final, Literal, get_args
 
 from autoshard.costmodels.machine import Machine
 from autoshard.costs.critical import MatmulOrder, Role, matmul_order
 from autoshard.costs.price import PlanCost
+from autoshard.costs.travel import PLAIN, Travel, Travels
 from autoshard.program.program import Program
 
 Objective = Literal["serial", "overlap"]
@@ -22,32 +24,44 @@ def other_than(objective: Objective) -> Objective:
     return "overlap" if objective == "serial" else "serial"
 
 
-def hidden_share(machine: Machine, kind: str, role: Role) -> float:
-    """The share of a collective's seconds that overlaps with other work."""
+def hidden_share(machine: Machine, kind: str, role: Role, behind: float = inf) -> float:
+    """The share of a collective's seconds that overlaps with other work. behind: that other work over the collective,
+    where it moves weights (`Travel.behind`): a gather that takes longer than its matmuls hides nothing.
+    """
     if role is Role.ACTIVATIONS:
         return 0.0
-    return float(getattr(machine.profile.overlap, "permute" if kind == "shift" else kind, 0.0))
+    most = float(getattr(machine.profile.overlap, "permute" if kind == "shift" else kind, 0.0))
+    return 0.0 if role is Role.WEIGHTS and behind < 1 else most
 
 
 @dataclass(frozen=True)
 class Exposure:
-    """How much of a collective's seconds counts. order: of the program's matmuls; None where all of it counts."""
+    """How much of a collective's seconds counts. order: of the program's matmuls; None where all of it counts.
+    travels: of the program's values; None where whole arrays move.
+    """
 
     machine: Machine
     order: MatmulOrder | None = None
+    travels: Travels | None = None
 
     @staticmethod
     def of(objective: Objective, program: Program, machine: Machine) -> "Exposure":
         """The shares of a program under an objective."""
-        return Exposure(machine, matmul_order(program) if objective == "overlap" else None)
+        order = matmul_order(program) if objective == "overlap" else None
+        return Exposure(machine, order, Travels(program, machine))
 
     def role(self, value: int, op: int) -> Role | None:
         """The role of a value that moves around an op (or `PROGRAM`); None where roles do not matter."""
         return None if self.order is None else self.order.role_of(value, op)
 
-    def share(self, kind: str, role: Role | None) -> float:
+    def travel(self, value: int, op: int) -> Travel:
+        """What steps carry of a value around an op (or `PROGRAM`), and what they hide behind where that counts."""
+        travel = PLAIN if self.travels is None else self.travels.of(value, op)
+        return travel if self.role(value, op) is Role.WEIGHTS else replace(travel, work_s_per_byte=inf)
+
+    def share(self, kind: str, role: Role | None, behind: float = inf) -> float:
         """The share of a kind of step that counts."""
-        return 1.0 if role is None else 1.0 - hidden_share(self.machine, kind, role)
+        return 1.0 if role is None else 1.0 - hidden_share(self.machine, kind, role, behind)
 
     def share_of(self, kind: str, value: int, op: int) -> float:
         """The share of a collective on a value around an op that counts."""
@@ -58,6 +72,6 @@ class Exposure:
         if self.order is None:
             return cost.step_s
         exposed = sum(
-            r.seconds * r.times * self.share(r.kind, self.order.role(r)) for r in cost.rows if r.is_collective
+            r.seconds * r.times * self.share(r.kind, self.order.role(r), r.behind) for r in cost.rows if r.is_collective
         )
         return cost.compute_s + cost.local_s + exposed

@@ -8,6 +8,7 @@ import numpy as np
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.roofline import op_seconds
+from autoshard.costs.trips import body_trips
 from autoshard.program.program import Block, Op, Origin, Program
 from autoshard.sharding.axis import AxisRef
 
@@ -23,18 +24,6 @@ class ManualCollective:
     bytes: float
     seconds: float
     times: float
-
-
-def body_trips(op: Op, region: int, trips: int = 1) -> int:
-    """How often a region of `op` runs: the length of a scan; `trips` for a while loop whose count is not known.
-
-    The condition of a while loop (region 0) runs once more than its body.
-    """
-    if op.kind == "scan":
-        return int(op.attrs["length"])
-    if op.kind == "while":
-        return int(op.attrs.get("trips") or trips) + (region == 0)
-    return 1
 
 
 def _ops(block: Block, times: float, trips: int) -> Iterator[tuple[Op, float]]:

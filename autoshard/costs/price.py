@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from autoshard.costs.fusion import Fusion
 from autoshard.costs.host import KINDS, TO_DEVICE, TO_HOST, brought, output_layout, sent
 from autoshard.costs.manual import body_trips, manual_collectives, manual_compute_s
 from autoshard.costs.orders import order_permutes
-from autoshard.costs.pricing import StepPrices
+from autoshard.costs.pricing import StepPrices, step_bytes
 from autoshard.costs.roofline import op_seconds
 from autoshard.program.program import Block, Program
 from autoshard.program.schedule import PROGRAM, Schedule
@@ -36,7 +37,8 @@ class CommRow:
     """One step of a reshard (or one all-reduce inside an op), executed `times` per program step.
 
     where: for people; value: what moves; bytes: local bytes on the gathered side (what the price is
-    proportional to); seconds: of one execution. region: whose body hands back, where `when` says so.
+    proportional to); seconds: of one execution. region: whose body hands back, where `when` says so. behind: seconds of
+    the matmuls that use what is gathered, over `seconds` (`Travel.behind`).
     """
 
     where: str
@@ -51,6 +53,7 @@ class CommRow:
     op: int
     when: When
     region: int = -1
+    behind: float = inf
 
     @property
     def is_collective(self) -> bool:
@@ -197,13 +200,17 @@ def _steps(
 ) -> Iterator[CommRow]:
     layout = reshard.source
     before = _local_bytes(program, schedule, value, layout)
+    travel = prices.travel(value, op, program)
     for step in reshard.steps:
         layout = step.apply(layout)
         after = _local_bytes(program, schedule, value, layout)
-        seconds = prices.step_s(step.kind, step.atoms, before, after)
-        size = after if step.kind in (StepKind.ALL_GATHER, StepKind.SLICE, StepKind.MASK) else before
+        share = travel.share(step.kind)
+        latency = travel.latency(step.kind)
+        seconds = prices.step_s(step.kind, step.atoms, before * share, after * share, latency)
+        behind = travel.behind(step.kind, schedule.mesh.size(step.atoms), prices.constants(step.kind, step.atoms)[1])
         yield CommRow(
-            label, value, step.kind.value, step.atoms, step.dim, step.to_dim, size, seconds, weight, op, when, region
+            label, value, step.kind.value, step.atoms, step.dim, step.to_dim,
+            step_bytes(step.kind, before, after) * share, seconds, weight, op, when, region, behind,
         )  # fmt: skip
         before = after
 

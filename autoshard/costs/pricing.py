@@ -1,12 +1,12 @@
 """Prices of single steps of reshards: seconds of one collective or local copy."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autoshard.costmodels.compiled import WorkKind
 from autoshard.costmodels.machine import AxisPart, Machine
-from autoshard.costs.critical import matmul_order
-from autoshard.costs.work import work_kind
+from autoshard.costs.kinds import work_kinds
+from autoshard.costs.travel import Travel, Travels
 from autoshard.program.program import Op, Program
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.steps import StepKind
@@ -25,7 +25,8 @@ class StepPrices:
     machine: Machine
     mesh: AtomMesh
     _constants: dict[tuple[str, tuple[int, ...]], tuple[float, float]] = field(default_factory=dict)
-    _after: tuple[Program, frozenset[int]] | None = None  # values that matmuls of a program depend on
+    _kinds: tuple[Program, Mapping[int, WorkKind]] | None = None  # of the ops of a program
+    _travels: Travels | None = None  # of the values of a program
     _bodies: dict[tuple[int, int], tuple[Op, float]] = field(default_factory=dict)
 
     def of_body(self, op: Op, trips: int, work_out: Callable[[], float]) -> float:
@@ -39,9 +40,15 @@ class StepPrices:
         """What an op does, as far as the machine's prices tell kinds of work apart."""
         if self.machine.profile.compiled_work is None:
             return WorkKind.KERNEL  # they do not
-        if self._after is None or self._after[0] is not program:
-            self._after = (program, matmul_order(program).after)
-        return work_kind(op, self._after[1])
+        if self._kinds is None or self._kinds[0] is not program:
+            self._kinds = (program, work_kinds(program))
+        return self._kinds[1][op.id]
+
+    def travel(self, value: int, op: int, program: Program) -> Travel:
+        """What steps carry of a value around an op (the op's id, or `PROGRAM` for all its uses)."""
+        if self._travels is None or self._travels.program is not program:
+            self._travels = Travels(program, self.machine)
+        return self._travels.of(value, op)
 
     def parts(self, atoms: Sequence[int]) -> tuple[AxisPart, ...]:
         """The (sub-)axes of a group, as the cost models take them."""
@@ -63,10 +70,12 @@ class StepPrices:
                 self._constants[key] = (float(alpha), float(beta))
         return self._constants[key]
 
-    def step_s(self, kind: str, atoms: Sequence[int], before_bytes: float, after_bytes: float) -> float:
-        """Seconds of one step, given the local bytes before and after it."""
+    def step_s(
+        self, kind: str, atoms: Sequence[int], before_bytes: float, after_bytes: float, latency: float = 1.0
+    ) -> float:
+        """Seconds of one step, given the local bytes before and after it. latency: the share of it that counts."""
         alpha, beta = self.constants(kind, atoms)
-        return alpha + beta * step_bytes(kind, before_bytes, after_bytes)
+        return alpha * latency + beta * step_bytes(kind, before_bytes, after_bytes)
 
 
 def step_bytes(kind: str, before_bytes: float, after_bytes: float) -> float:

@@ -18,6 +18,7 @@ from scipy.sparse.csgraph import shortest_path
 from autoshard.costs.critical import Role
 from autoshard.costs.exposure import Exposure
 from autoshard.costs.pricing import StepPrices, step_bytes
+from autoshard.costs.travel import PLAIN, Travel
 from autoshard.program.types import TensorType, dtype_bytes
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.steps import Reshard, Step, StepKind
@@ -263,12 +264,14 @@ class ReshardTables:
         barred: frozenset[int] = frozenset(),
         local: frozenset[int] = frozenset(),
         role: Role | None = None,
+        travel: Travel = PLAIN,
         check: Callable[[], None] = _nothing,
     ) -> ReshardTable:
         """All-pairs costs over `layouts` and the way-points of `type_` between them.
 
         barred: atoms over which no collective may run. local: atoms that no step may move. Pairs that no sequence of
         such steps connects cost infinity. role: of the value that moves, where only a share of a step counts.
+        travel: what steps carry of it.
         check: called now and then where a table is made; may raise to stop.
         """
         wanted = sorted(set(layouts), key=lambda lay: (lay.dims, lay.unreduced))
@@ -276,10 +279,10 @@ class ReshardTables:
         between = self._waypoints(type_, partial)
         known = set(between)
         nodes = (*between, *(lay for lay in wanted if lay not in known))
-        key = (type_, nodes, barred, local, role)
+        key = (type_, nodes, barred, local, role, travel)
         if key not in self._tables:
             graph = self._graph(nodes, sorted(partial), check)
-            self._tables[key] = self._build(type_, nodes, graph, barred, local, role)
+            self._tables[key] = self._build(type_, nodes, graph, barred, local, role, travel)
         return self._tables[key]
 
     def _waypoints(self, type_: TensorType, partial: frozenset[int]) -> tuple[Layout, ...]:
@@ -316,11 +319,12 @@ class ReshardTables:
         barred: frozenset[int],
         still: frozenset[int],
         role: Role | None,
+        travel: Travel,
     ) -> ReshardTable:
         n = len(nodes)
         possible = np.array([not self._is_out(step, type_, barred, still) for step in graph.steps], bool)
         number = np.flatnonzero(possible[graph.numbers])
-        seconds = self._seconds(type_, nodes, graph, number, role)
+        seconds = self._seconds(type_, nodes, graph, number, role, travel)
         number, seconds = number[np.isfinite(seconds)], seconds[np.isfinite(seconds)]
         pairs = graph.sources[number] * n + graph.targets[number]
         order = np.lexsort((seconds, pairs))  # of equal ones, that which comes first is taken
@@ -343,7 +347,13 @@ class ReshardTables:
         return not still.isdisjoint(step.atoms)
 
     def _seconds(
-        self, type_: TensorType, nodes: Sequence[Layout], graph: _Graph, number: np.ndarray, role: Role | None
+        self,
+        type_: TensorType,
+        nodes: Sequence[Layout],
+        graph: _Graph,
+        number: np.ndarray,
+        role: Role | None,
+        travel: Travel,
     ) -> np.ndarray:
         """Seconds of these steps of a graph, for a value of a type in a role."""
         element = dtype_bytes(type_.dtype)
@@ -351,8 +361,11 @@ class ReshardTables:
         used, places = np.unique(graph.numbers[number], return_inverse=True)
         prices = np.zeros((len(used), 4))
         for row, step in enumerate(graph.steps[k] for k in used.tolist()):
-            constants = self.prices.constants(step.kind, step.atoms)
-            prices[row] = (*constants, self.exposure.share(step.kind, role), step_bytes(step.kind, 0, 1) == 1)
+            alpha, beta = self.prices.constants(step.kind, step.atoms)
+            behind = travel.behind(step.kind, self.mesh.size(step.atoms), beta)
+            share = self.exposure.share(step.kind, role, behind)
+            moved = beta * travel.share(step.kind)
+            prices[row] = (alpha * travel.latency(step.kind), moved, share, step_bytes(step.kind, 0, 1) == 1)
         alpha, beta, share, after = prices[places].T
         moved = np.where(after > 0, local[graph.targets[number]], local[graph.sources[number]])
         return np.maximum((alpha + beta * moved) * share, 1e-15)  # a zero would read as "no edge"

@@ -5,11 +5,19 @@ Where the machine's profile says how fast its compiler's work runs, FLOP and byt
 
 import numpy as np
 
+from autoshard.costmodels.compiled import WorkKind
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.pricing import StepPrices
-from autoshard.costs.work import MATMUL, VECTOR, is_matmul, kernel_vector_flops, local_flops, local_sizes
+from autoshard.costs.work import (
+    MATMUL,
+    VECTOR,
+    dtype_of_work,
+    is_matmul,
+    kernel_vector_flops,
+    local_flops,
+    local_sizes,
+)
 from autoshard.program.program import Op, Program
-from autoshard.rules.build import is_inexact
 
 
 def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, prices: StepPrices) -> np.ndarray:
@@ -24,19 +32,15 @@ def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, pri
     moved = local_bytes(op, program, sizes, fusion)
     unit = MATMUL if is_matmul(op) else VECTOR
     dtype = dtype_of_work(op, program)
-    seconds = np.asarray(prices.machine.work_s(prices.kind_of(op, program), flops, moved, dtype, unit), np.float64)
+    kind = prices.kind_of(op, program)
+    seconds = np.asarray(prices.machine.work_s(kind, flops, moved, dtype, unit), np.float64)
+    if kind is WorkKind.UPDATED:  # partial sums are moved first, and then nothing fuses with the matmul
+        alone = np.asarray(prices.machine.work_s(WorkKind.MATMUL, flops, moved, dtype, unit), np.float64)
+        seconds = np.where(shards[:, list(rule.reduction)].prod(axis=1) > 1, alone, seconds)
     if "work" not in op.attrs:
         return seconds
     beside = np.asarray(prices.machine.compute_s(kernel_vector_flops(op, sizes), 0.0 * moved, dtype, VECTOR))
     return np.maximum(seconds, beside)
-
-
-def dtype_of_work(op: Op, program: Program) -> str:
-    """The type that an op computes with: that of its first operand; of kernels the first one that is no integer."""
-    dtypes = [program.type_of(v).dtype for v in (*op.operands, *op.results)]
-    if "work" not in op.attrs:
-        return dtypes[0]
-    return next((d for d in dtypes if is_inexact(d)), dtypes[0])
 
 
 def local_bytes(op: Op, program: Program, sizes: np.ndarray, fusion: Fusion) -> np.ndarray:

@@ -33,8 +33,15 @@ from autoshard.costs.host import KINDS as HOST_KINDS
 from autoshard.costs.manual import body_trips
 from autoshard.costs.price import CommRow, PlanCost, multiplicities
 from autoshard.costs.pricing import StepPrices
-from autoshard.costs.roofline import dtype_of_work, local_bytes
-from autoshard.costs.work import is_batched_matmul, is_matmul, kernel_vector_flops, local_flops, local_sizes
+from autoshard.costs.roofline import local_bytes
+from autoshard.costs.work import (
+    dtype_of_work,
+    is_batched_matmul,
+    is_matmul,
+    kernel_vector_flops,
+    local_flops,
+    local_sizes,
+)
 from autoshard.program.program import Block, Op, Origin, Program
 from autoshard.program.schedule import Schedule
 from autoshard.sharding.layout import AtomMesh
@@ -161,7 +168,7 @@ def step_time(
         for link, per_byte in machine.link_seconds(row.kind, parts).items():
             resources[link] = resources.get(link, 0.0) + per_byte * amount
         role = order.role(row)
-        exposed_s += row.seconds * row.times * (1 - hidden_share(machine, row.kind, role))
+        exposed_s += row.seconds * row.times * (1 - hidden_share(machine, row.kind, role, row.behind))
         groups.setdefault((mesh.axes_text(row.atoms).replace('"', ""), row.kind, role.value), []).append(row)
     upper = cost.step_s
     bound = max(resources, key=lambda name: resources[name])
@@ -249,12 +256,21 @@ def _group(
         sum(r.times for r in rows),
         amount,
         sum(r.seconds * r.times for r in rows),
-        hidden_share(machine, kind, Role(role)),
+        _hidden(machine, rows, Role(role)),
         float(ratio) if finite else 0.0,
         needed,
         "compute" if ratio > needed else "communication",
         _flip(role, axes, mesh.size(rows[0].atoms), needed / ratio, batch) if finite and needed > 0 else None,
     )
+
+
+def _hidden(machine: Machine, rows: Sequence[CommRow], role: Role) -> float:
+    """The share of the seconds of rows that overlaps with other work."""
+    shares = [hidden_share(machine, r.kind, role, r.behind) for r in rows]
+    seconds = [r.seconds * r.times for r in rows]
+    if len(set(shares)) == 1 or not sum(seconds):
+        return shares[0]
+    return sum(share * s for share, s in zip(shares, seconds, strict=True)) / sum(seconds)
 
 
 def _flip(role: str, axes: str, devices: int, factor: float, batch: float | None) -> Flip:

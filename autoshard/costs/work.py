@@ -4,15 +4,15 @@ Everything is derived from the rule: cutting a factor in n parts divides each te
 the iteration space, by n. Over an axis on none of its factors, an op repeats its work.
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from math import ceil, log2, prod
 from typing import Final
 
 import numpy as np
 
-from autoshard.costmodels.compiled import FEW_QUERIES, WorkKind
 from autoshard.program.program import Op, Program
 from autoshard.program.rule import ShardingRule, TensorFactors
+from autoshard.rules.build import is_inexact
 
 MATMUL: Final = "matmul"
 VECTOR: Final = "vector"
@@ -42,6 +42,14 @@ def is_matmul(op: Op) -> bool:
     return op.kind in MATMUL_KINDS or (op.attrs.get("work") or {}).get("unit") == MATMUL
 
 
+def dtype_of_work(op: Op, program: Program) -> str:
+    """The type that an op computes with: that of its first operand; of kernels the first one that is no integer."""
+    dtypes = [program.type_of(v).dtype for v in (*op.operands, *op.results)]
+    if "work" not in op.attrs:
+        return dtypes[0]
+    return next((d for d in dtypes if is_inexact(d)), dtypes[0])
+
+
 def is_batched_matmul(rule: ShardingRule) -> bool:
     """Whether a matmul has two dimensions or more in all of its tensors, as attention has (sequences and heads).
 
@@ -51,25 +59,6 @@ def is_batched_matmul(rule: ShardingRule) -> bool:
         return False
     tensors = [{f for dim in t for f in dim if rule.factor_sizes[f] > 1} for t in (*rule.operands, *rule.results)]
     return len(set.intersection(*tensors)) >= 2
-
-
-def work_kind(op: Op, after: Container[int]) -> WorkKind:
-    """What an op does, for the speed of compiled work. after: the values that some matmul depends on."""
-    assert op.rule is not None
-    if "work" in op.attrs:
-        return WorkKind.KERNEL
-    if op.kind == "conv_general_dilated":
-        return WorkKind.CONVOLUTION
-    if op.kind in MATMUL_KINDS:
-        return WorkKind.ATTENTION if is_batched_matmul(op.rule) and _has_scores(op.rule) else WorkKind.MATMUL
-    return WorkKind.ELEMENTWISE if any(value in after for value in op.results) else WorkKind.UPDATE
-
-
-def _has_scores(rule: ShardingRule) -> bool:
-    """Whether rows, columns and contraction of a batched matmul are all as long as when many queries have scores."""
-    left, right, result = ({f for dim in t for f in dim} for t in (*rule.operands, *rule.results))
-    sides = ((left & result) - right, (right & result) - left, (left & right) - result)
-    return min(prod(rule.factor_sizes[f] for f in side) for side in sides) >= FEW_QUERIES
 
 
 def share_of_kernel(rule: ShardingRule, sizes: np.ndarray) -> np.ndarray:

@@ -260,7 +260,8 @@ class Collector:
         index = self.add(node)
         hub = Port(index, layouts)
         role = self.exposure.role(value, PROGRAM)
-        self.out.links.append(Link(value, port, hub, weight, None, shares=True, role=role))
+        travel = self.exposure.travel(value, PROGRAM)
+        self.out.links.append(Link(value, port, hub, weight, None, shares=True, role=role, travel=travel))
         return hub
 
     def _form(self, value: int, port: Port, pins: Sequence[TensorSharding]) -> "_Form":
@@ -285,7 +286,9 @@ class Collector:
         """Link the form of a value to where it is consumed `weight` times per step."""
         if not self.literal(value):
             role = self.exposure.role(value, use.op)
-            self.out.links.append(Link(value, self.out.form[value], target, weight, use, shares, role=role))
+            travel = self.exposure.travel(value, use.op)
+            form = self.out.form[value]
+            self.out.links.append(Link(value, form, target, weight, use, shares, role=role, travel=travel))
 
     def _op(self, op: Op, weight: float) -> None:
         assert op.rule is not None

@@ -122,6 +122,6 @@ def entries_of(collected: Collected, kept: Sequence[np.ndarray], program: Progra
     sizes: dict[object, int] = {}
     for link in collected.links:
         ends = (link.source, link.target)
-        key = (program.type_of(link.value), *(id(end.layouts) for end in ends), link.weight, link.role)
+        key = (program.type_of(link.value), *(id(end.layouts) for end in ends), link.weight, link.role, link.travel)
         sizes[key] = len(kept[link.source.node]) * len(kept[link.target.node])
     return sum(sizes.values())

@@ -71,7 +71,7 @@ class Encoded:
 
 def _way(type_: TensorType, link: Link) -> object:
     """What tells the reshards of links apart."""
-    return type_, link.barred, link.local, link.role
+    return type_, link.barred, link.local, link.role, link.travel
 
 
 def _inside_seconds(
@@ -190,7 +190,7 @@ def encode(
         step()
         table_of[type_] = tables.table(type_, layouts, check=step)
     special = {
-        _way(type_, link): tables.table(type_, by_type[type_], link.barred, link.local, link.role)
+        _way(type_, link): tables.table(type_, by_type[type_], link.barred, link.local, link.role, link.travel)
         for link in collected.links
         if not link.is_plain
         for type_ in (program.type_of(link.value),)

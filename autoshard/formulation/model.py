@@ -11,6 +11,7 @@ from enum import StrEnum
 import numpy as np
 
 from autoshard.costs.critical import Role
+from autoshard.costs.travel import PLAIN, Travel
 from autoshard.placements.space import OpSpace
 from autoshard.program.schedule import Use
 from autoshard.sharding.layout import Layout
@@ -72,7 +73,7 @@ class Link:
 
     shares: the target's states that are no copies must equal the source's layout. barred: atoms over which there may be
     no collective on the way. local: atoms that no step on the way may move, not even a slice. role: of the value on
-    this way, where only a share of a collective's seconds counts.
+    this way, where only a share of a collective's seconds counts. travel: what steps carry of it.
     """
 
     value: int
@@ -84,8 +85,9 @@ class Link:
     barred: frozenset[int] = frozenset()
     local: frozenset[int] = frozenset()
     role: Role | None = None
+    travel: Travel = PLAIN
 
     @property
     def is_plain(self) -> bool:
         """Whether every step may be taken on the way, at its full price."""
-        return not (self.barred or self.local) and self.role is None
+        return not (self.barred or self.local) and self.role is None and self.travel == PLAIN

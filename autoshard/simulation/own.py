@@ -159,7 +159,7 @@ class _Walk:
             )
             group = self.plan.schedule.mesh.size(row.atoms)
             looped = row.kind == "reduce_scatter" and row.value in self.runs
-            asynchronous = looped or hidden_share(self.plan.machine, row.kind, self.order.role(row)) > 0
+            asynchronous = looped or hidden_share(self.plan.machine, row.kind, self.order.role(row), row.behind) > 0
             ready = self._ready(row) if asynchronous else self.now
             if looped:  # the first part goes out when one of the group's parts of the matmul is done
                 begin, end = self.runs[row.value]

@@ -63,6 +63,17 @@ def block(tokens: int, width: int, hidden: int, vocab: int, dtype: Any = jnp.bfl
     return step, (state, of(tokens, width, dtype=dtype)), (0,) if updates else ()
 
 
+def mlp_gradients(tokens: int, width: int, hidden: int, dtype: Any) -> Built:
+    """A matmul to a hidden layer, relu and a matmul back: the gradients of all of it, handed out and not applied."""
+
+    def loss(ws: Any, x: jax.Array) -> jax.Array:
+        up, down = (w.astype(x.dtype) for w in ws)
+        return jnp.mean(jnp.square((jax.nn.relu(x @ up) @ down).astype(jnp.float32)))
+
+    weights = of(width, hidden, dtype=jnp.float32), of(hidden, width, dtype=jnp.float32)
+    return jax.value_and_grad(loss), (weights, of(tokens, width, dtype=dtype)), ()
+
+
 def few_rows(rows: int, width: int, hidden: int, layers: int) -> Built:
     """Gated MLPs of few rows, as in decoding: what their matmuls take is reading the weights."""
 
@@ -129,14 +140,23 @@ _CONV = {"batch": 64, "width": 64, "image": 56, "stages": [1, 1, 1], "classes": 
 PROGRAMS: dict[str, Callable[[], Built]] = {
     "attn": lambda: attention(2, 2048, 16, 128),
     "attn_short": lambda: attention(16, 512, 8, 64),
+    "attn_256": lambda: attention(64, 256, 8, 128),
+    "attn_512": lambda: attention(16, 512, 8, 128),
+    "attn_1k": lambda: attention(4, 1024, 16, 128),
+    "attn_4k": lambda: attention(2, 4096, 4, 128),
+    "attn_narrow": lambda: attention(2, 2048, 16, 64),
     "block": lambda: block(4096, 2048, 8192, 16384),
     "grads_bf16": lambda: block(4096, 2048, 8192, 16384, updates=False),
     "grads_f32": lambda: block(2048, 4096, 4096, 4096, jnp.float32, updates=False),
+    "mlp_grads_f32": lambda: mlp_gradients(2048, 4096, 16384, jnp.float32),
+    "mlp_grads_bf16": lambda: mlp_gradients(2048, 4096, 16384, jnp.bfloat16),
     "adam": update,
     "few_rows": lambda: few_rows(32, 6144, 8192, 3),
     "few_queries": lambda: few_queries(48, 2048, 4, 6, 128, 3),
     "convs": convolutions,
     "mlp_f32": lambda: model("mlp", **_MLP),
+    "mlp_f32_2k": lambda: model("mlp", **{**_MLP, "hidden": 2048, "batch": 8192}),
+    "mlp_f32_1k": lambda: model("mlp", **{**_MLP, "hidden": 1024, "batch": 16384}),
     "mlp_bf16": lambda: model("mlp", **_MLP, compute_dtype="bfloat16"),
     "dense": lambda: model("transformer", **_DENSE),
     "conv": lambda: model("resnet", **_CONV),

@@ -2,6 +2,7 @@
 
     python experiments/compiled_work/run.py --keep /tmp/texts     # compile what has no row yet; minutes each
     python experiments/compiled_work/run.py attn block --chips tpu_v5e
+    python experiments/compiled_work/run.py --amounts             # FLOP and bytes of the rows again, nothing compiled
     python experiments/compiled_work/run.py --fit                 # the numbers of the profiles, from rows.csv
 
 Needs libtpu (``pip install 'autoshard[tpu]'``) and no TPU. Programs run on one chip, so nothing waits for links.
@@ -10,7 +11,8 @@ price: FLOP of matmuls by type, and bytes by the fusion model. The fit is of who
 
     seconds = sum of FLOP / (peak x share) + sum of bytes x traffic / (memory rate x 0.85)
 
-A matmul that memory bounds counts with its bytes alone, at a share of the memory's rate.
+A matmul that memory bounds counts with its bytes alone, at a share of the memory's rate. What is done to attention's
+scores beside its matmuls counts with these.
 """
 
 import argparse
@@ -31,24 +33,32 @@ TOPOLOGY = {"tpu_v5e": "v5e:2x2", "tpu_v5p": "v5p:2x2x1", "tpu_v6e": "v6e:2x2"}
 """The least slice that the compiler describes; the programs run on its first chip."""
 MEMORY = 0.85
 """Share of the memory's rate, as the clock has it (`autoshard.simulation.work.MEMORY_SHARE`)."""
-FLOP: Sequence[str] = ("bf16_flop", "f32_flop", "convolution_flop")
-BYTES: Sequence[str] = ("attention_bytes", "elementwise_bytes", "update_bytes")
+FAMILIES: Sequence[str] = ("bf16", "f32")
+FLOP: Sequence[str] = (
+    "bf16_flop", "f32_flop", "updated_bf16_flop", "updated_f32_flop", "attention_flop", "convolution_flop",
+)  # fmt: skip
+"""Of matmuls by type, apart from those where an update is fused with the gradient that they make; of attention's
+matmuls, whose bytes count too; of convolutions.
+"""
+BYTES: Sequence[str] = ("attention_bytes", "elementwise_bytes", "reduced_bytes", "update_bytes")
 SHARED_BYTES: Final = "matmul_memory_bytes"
 """Of matmuls that memory bounds."""
 BOUND = 2.0
 """So many times as long as its FLOP at the peak do the bytes of such a matmul take, whatever its share."""
 AMOUNTS: Sequence[str] = (*FLOP, *BYTES, SHARED_BYTES)
 COLUMNS: Sequence[str] = ("program", "chip", "compiler", "seconds", "matmul_s", "cycles_s", "compile_s", *AMOUNTS)
-OWN: Sequence[str] = ("bf16", "f32", "convolution", "attention", "matmul_memory")
+OWN: Sequence[str] = (
+    "bf16", "f32", "updated_bf16", "updated_f32", "convolution", "attention_peak", "attention", "matmul_memory",
+)  # fmt: skip
 """Numbers that each chip has for itself; `COMMON` ones are facts of the compiler, whatever the chip."""
-COMMON: Sequence[str] = ("elementwise", "update")
+COMMON: Sequence[str] = ("elementwise", "reduced", "update")
 USUAL = {
-    "bf16": 0.8, "f32": 0.5, "convolution": 0.5, "attention": 5.0, "matmul_memory": 0.7, "elementwise": 0.3,
-    "update": 0.7,
+    "bf16": 0.8, "f32": 0.6, "updated_bf16": 0.5, "updated_f32": 0.3, "convolution": 0.5, "attention_peak": 0.2,
+    "attention": 3.0, "matmul_memory": 0.7, "elementwise": 0.2, "reduced": 0.7, "update": 0.7,
 }  # fmt: skip
 MOST = 0.95
 """The largest share of the peak that any matmul of these schedules has."""
-SHARES: Sequence[str] = ("bf16", "f32", "convolution", "matmul_memory")
+SHARES: Sequence[str] = tuple(name for name in OWN if name != "attention")
 WIDTH = 0.4
 """How far, in log, a number lies from its usual one where no program tells (the chip has none of that work)."""
 ERROR = 0.1
@@ -60,30 +70,32 @@ def amounts(program: Any, machine: Any) -> dict[str, float]:
     from autoshard.costmodels.compiled import WorkKind
     from autoshard.costmodels.families import family_of
     from autoshard.costs import fusion
-    from autoshard.costs.critical import matmul_order
+    from autoshard.costs.kinds import work_kinds
     from autoshard.costs.price import multiplicities
-    from autoshard.costs.roofline import dtype_of_work, local_bytes
-    from autoshard.costs.work import is_matmul, local_flops, local_sizes, work_kind
+    from autoshard.costs.roofline import local_bytes
+    from autoshard.costs.work import dtype_of_work, is_matmul, local_flops, local_sizes
 
     total = dict.fromkeys(AMOUNTS, 0.0)
-    fused, times, after = fusion.analyse(program), multiplicities(program), matmul_order(program).after
+    fused, times, kinds = fusion.analyse(program), multiplicities(program), work_kinds(program)
     for op, _ in program.walk():
         if op.rule is None:
             continue
         sizes = local_sizes(op.rule, np.ones((1, len(op.rule.factor_sizes)), np.int64))
-        kind = work_kind(op, after)
+        kind = kinds[op.id]
         moved = float(local_bytes(op, program, sizes, fused)[0]) * times[op.id]
         if f"{kind}_bytes" in total:
             total[f"{kind}_bytes"] += moved
+        if kind is WorkKind.ATTENTION:
+            total["attention_flop"] += float(local_flops(op, program, sizes)[0]) * times[op.id]
         elif is_matmul(op):
             dtype = dtype_of_work(op, program)
             family = "convolution" if kind is WorkKind.CONVOLUTION else family_of(dtype)
             flop = float(local_flops(op, program, sizes)[0]) * times[op.id]
             at_peak, bytes_s = machine.compute_s(flop, 0.0, dtype), machine.compute_s(0.0, moved, dtype)
-            if kind is WorkKind.MATMUL and bytes_s > BOUND * at_peak:
+            if kind in (WorkKind.MATMUL, WorkKind.UPDATED) and bytes_s > BOUND * at_peak:
                 total[SHARED_BYTES] += moved
             else:
-                total[f"{family}_flop"] += flop
+                total[f"updated_{family}_flop" if kind is WorkKind.UPDATED else f"{family}_flop"] += flop
     return total
 
 
@@ -132,19 +144,46 @@ def load() -> list[dict[str, Any]]:
         return []
     with ROWS.open(newline="") as file:
         return [
-            {k: v if k in ("program", "chip", "compiler") else float(v) for k, v in row.items()}
+            {k: v if k in ("program", "chip", "compiler") else float(v or 0) for k, v in row.items()}
             for row in csv.DictReader(file)
         ]
 
 
+def write(rows: Sequence[Mapping[str, Any]]) -> None:
+    """All rows, in the order in which they were measured."""
+    with ROWS.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+
+
+def count_again() -> None:
+    """The amounts of the rows so far."""
+    from programs import PROGRAMS
+
+    from autoshard.costmodels import load_profile, place_mesh
+    from autoshard.frontends.jax.function import trace
+
+    rows, programs = load(), {}
+    for row in rows:
+        if row["program"] not in programs:
+            step, specs, donated = PROGRAMS[row["program"]]()
+            programs[row["program"]] = trace(step, *specs, donate_argnums=donated, name=row["program"]).program
+        row |= amounts(programs[row["program"]], place_mesh(load_profile(row["chip"]), {"x": 1}))
+    write([{k: row[k] for k in COLUMNS} for row in rows])
+
+
 def parts(row: Mapping[str, Any]) -> dict[str, float]:
-    """Number of the fit -> seconds of its work at the peak rates (the memory's at `MEMORY` of its rate)."""
+    """Work -> its seconds at the peak rates (the memory's at `MEMORY` of its rate)."""
     from autoshard.costmodels import load_profile
 
     profile = load_profile(row["chip"])
     memory = {"matmul_memory": row[SHARED_BYTES] / profile.memory.bandwidth.value}
-    peak = {"bf16": "bfloat16", "f32": "float32", "convolution": "float32"}
+    peak = {"bf16": "bfloat16", "f32": "float32", "attention": "bfloat16", "convolution": "float32"}
+    peak |= {f"updated_{family}": peak[family] for family in FAMILIES}
     out = {name: row[f"{name}_flop"] / profile.matmul_flops_per_s(dtype) for name, dtype in peak.items()}
+    out["attention_peak"] = out.pop("attention")
     rate = profile.memory.bandwidth.value * MEMORY
     return {**out, **memory, **{column.removesuffix("_bytes"): row[column] / rate for column in BYTES}}
 
@@ -204,8 +243,12 @@ def main() -> int:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--chips", default=",".join(CHIPS))
     parser.add_argument("--keep", type=Path, help="a folder for compiled texts; those there are not compiled again")
+    parser.add_argument("--amounts", action="store_true")
     parser.add_argument("--fit", action="store_true")
     arguments = parser.parse_args()
+    if arguments.amounts:
+        count_again()
+        return 0
     if arguments.fit:
         print("\n".join(report(load())))
         return 0
@@ -220,12 +263,7 @@ def main() -> int:
             if (name, chip) in there:
                 continue
             row = measure(name, chip, arguments.keep)
-            new = not ROWS.exists()
-            with ROWS.open("a", newline="") as file:
-                writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-                if new:
-                    writer.writeheader()
-                writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+            write([*load(), row])
             print(row, flush=True)
     return 0
 

@@ -20,13 +20,14 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
+
+from cases import CASES, Case  # noqa: E402
 from rivals import best_of_cases, near, with_rivals  # noqa: E402
 
 ROWS = HERE / "rows.csv"
@@ -35,74 +36,12 @@ COLUMNS: Sequence[str] = (
     "expected_s", "cycles_s", "roofline_s", "matmul_s", "other_s", "exposed_s", "collectives_s", "links_by_kind",
     "waits_by_kind", "compile_s", "compiler", "reason",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Case:
-    """A program of `programs` on a slice. held_out: chosen after everything that was fitted.
-
-    named: the named strategies among its candidates. annotated: whose shardings of inputs and outputs XLA gets.
-    """
-
-    name: str
-    model: str
-    options: dict[str, Any]
-    mesh: dict[str, int]
-    hardware: str
-    held_out: bool = field(default=False)
-    named: tuple[str, ...] = ("data", "fsdp", "tensor", "fsdp+tensor")
-    annotated: str = "fsdp+tensor"
-
-
-_EXPERTS = ("data", "fsdp", "data+expert", "fsdp+expert")
-_TF = {"d_model": 2048, "d_ff": 8192, "heads": 16, "kv_heads": 8, "vocab": 32768, "compute_dtype": "bfloat16"}
-_SCAN = {**_TF, "scan": True, "remat": True}
-_FLAT = {**_TF, "scan": False, "remat": False}
-_MOE = {
-    "layers": 2, "d_model": 1024, "d_ff": 4096, "heads": 8, "kv_heads": 8, "experts": 8, "vocab": 32768, "scan": True,
-    "remat": True, "compute_dtype": "bfloat16",
-}  # fmt: skip
-_MLP = {"inputs": 4096, "hidden": 16384, "outputs": 4096, "layers": 2}
-_MLP3 = {"inputs": 2048, "hidden": 8192, "outputs": 2048, "layers": 4, "compute_dtype": "bfloat16"}
-_DECODE = {"width": 4096, "hidden": 14336, "heads": 32, "kv_heads": 8, "layers": 2}
-_LONG = {"batch": 4, "seq": 4096, "width": 2048, "heads": 16}
-_CONVS = {"batch": 256, "image": 56, "widths": (64, 128, 128, 256)}
-_TWO_FOUR, _FOUR_FOUR = {"data": 2, "model": 4}, {"data": 4, "model": 4}
-CASES = (
-    Case("mlp_v5e_4x4", "mlp", {**_MLP, "batch": 16384}, _FOUR_FOUR, "tpu_v5e"),
-    Case("mlp_v6e_2x4", "mlp", {**_MLP, "batch": 8192}, _TWO_FOUR, "tpu_v6e"),
-    Case("mlp_v5p_2x2x2", "mlp", {**_MLP, "batch": 8192}, _TWO_FOUR, "tpu_v5p"),
-    Case("dense_v5e_2x4", "transformer", {**_SCAN, "layers": 4, "batch": 8, "seq": 2048}, _TWO_FOUR, "tpu_v5e"),
-    Case("conv_v5e_2x4", "resnet", {"batch": 512, "width": 64, "image": 56, "stages": [1, 1], "classes": 1000},
-         _TWO_FOUR, "tpu_v5e", held_out=True),
-    Case("dense_v6e_2x4", "transformer", {**_SCAN, "layers": 4, "batch": 8, "seq": 2048}, _TWO_FOUR, "tpu_v6e",
-         held_out=True),
-    Case("decode_v5e_2x4", "decode", {**_DECODE, "batch": 64, "context": 4096}, _TWO_FOUR, "tpu_v5e",
-         held_out=True, annotated="tensor"),
-    Case("decode_v6e_2x4", "decode", {**_DECODE, "batch": 64, "context": 4096}, _TWO_FOUR, "tpu_v6e",
-         held_out=True, annotated="tensor"),
-    Case("decode_v5p_2x2x2", "decode", {**_DECODE, "batch": 256, "context": 2048}, _TWO_FOUR, "tpu_v5p",
-         held_out=True, annotated="tensor"),
-    Case("mlp_bf16_v5e_2x4", "mlp", {**_MLP3, "batch": 8192}, _TWO_FOUR, "tpu_v5e", held_out=True),
-    Case("mlp_bf16_v5p_2x2x2", "mlp", {**_MLP3, "batch": 16384}, _TWO_FOUR, "tpu_v5p", held_out=True),
-    Case("mlp_bf16_v6e_4x4", "mlp", {**_MLP3, "batch": 32768}, _FOUR_FOUR, "tpu_v6e", held_out=True),
-    Case("long_v5e_2x4", "attention", _LONG, _TWO_FOUR, "tpu_v5e", held_out=True),
-    Case("long_v5p_2x2x2", "attention", _LONG, _TWO_FOUR, "tpu_v5p", held_out=True),
-    Case("convs_v5e_2x4", "convolutions", _CONVS, _TWO_FOUR, "tpu_v5e", held_out=True),
-    Case("convs_v6e_2x4", "convolutions", _CONVS, _TWO_FOUR, "tpu_v6e", held_out=True),
-    Case("flat_v5e_2x4", "transformer", {**_FLAT, "layers": 2, "batch": 8, "seq": 1024}, _TWO_FOUR, "tpu_v5e",
-         held_out=True),
-    Case("moe_v5e_2x4", "moe", {**_MOE, "batch": 16, "seq": 1024}, {"data": 2, "expert": 4}, "tpu_v5e",
-         held_out=True, named=_EXPERTS, annotated="fsdp+expert"),
-    Case("moe_v6e_2x4", "moe", {**_MOE, "batch": 16, "seq": 1024}, {"data": 2, "expert": 4}, "tpu_v6e",
-         held_out=True, named=_EXPERTS, annotated="fsdp+expert"),
-    Case("dense_v5p_2x2x2", "transformer", {**_SCAN, "layers": 4, "batch": 8, "seq": 2048}, _TWO_FOUR, "tpu_v5p",
-         held_out=True),
-)  # fmt: skip
 OURS = ("ours (serial)", "ours (overlap)", "ours (calibrated)")
 ENOUGH = 5
 """Candidates of a case, ours and rivals, from which on it says who is best."""
 PRICES = ("serial_s", "overlap_s", "calibrated_s", "calibrated_overlap_s")
+SAME = 1e-5
+"""Plans whose prices on the plain machine differ by less are one plan; the table has six digits."""
 
 
 def candidates(case: Case) -> Iterator[tuple[str, str]]:
@@ -234,18 +173,27 @@ def write(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def price_again(names: Sequence[str]) -> None:
-    """The plans' own seconds of the rows so far."""
+    """The plans' own seconds of the rows so far; a row goes whose candidate is another plan than was compiled."""
     for case in CASES:
         wanted = [(r["candidate"], r["form"]) for r in load() if r["case"] == case.name]
         if not wanted or (names and case.name not in names):
             continue
         found = {(r["candidate"], r["form"]): r for r in run(case, wanted, compiles=False)}
-        rows = load()  # another process may have added some meanwhile
-        for row in rows:
+        rows = []
+        for row in load():  # another process may have added some meanwhile
             new = found.get((row["candidate"], row["form"])) if row["case"] == case.name else None
+            if new and not is_of_the_same_plan(row, new):
+                print(f"{case.name}: {row['candidate']} is another plan now; its {row['form']} is to be compiled again")
+                continue
             row.update({k: f"{new[k]:.6g}" for k in (*PRICES, "own_s") if k in new} if new else {})
+            rows.append(row)
         write(rows)
         print(case.name, flush=True)
+
+
+def is_of_the_same_plan(row: Mapping[str, str], new: Mapping[str, Any]) -> bool:
+    """Whether a plan found again is the one that was compiled: plain prices, which no calibration changes, tell it."""
+    return all(not row[k] or k not in new or abs(new[k] / float(row[k]) - 1) < SAME for k in ("serial_s", "overlap_s"))
 
 
 def report(rows: list[dict[str, str]]) -> Iterator[str]:
@@ -266,9 +214,11 @@ def report(rows: list[dict[str, str]]) -> Iterator[str]:
         yield "| " + " | ".join([r["case"], r["candidate"], r["form"], *figures]) + " |"
     yield ""
     done = [r for r in rows if r["expected_s"]]
-    held_out = {case.name for case in CASES if case.held_out}
+    held_out = {case.name for case in CASES if case.held_out and not case.new}
     yield from agreement([r for r in done if r["form"] == "explicit"], "")
     yield from agreement([r for r in done if r["form"] == "explicit" and r["case"] in held_out], " of held-out cases")
+    new = {case.name for case in CASES if case.new}
+    yield from agreement([r for r in done if r["form"] == "explicit" and r["case"] in new], " of new held-out cases")
     yield from forms(done)
     yield from of_calibration(done)
     yield from best_of_cases(done, OURS, ENOUGH)
@@ -346,6 +296,7 @@ def main() -> int:
     parser.add_argument("--prices", action="store_true")
     parser.add_argument("--rivals", action="store_true")
     parser.add_argument("--only", help="some candidates: 'fsdp,ours (serial)'")
+    parser.add_argument("--forms", help="some forms: 'explicit,constraints'")
     arguments = parser.parse_args()
     if arguments.report:
         print("\n".join(report(load())))
@@ -366,6 +317,8 @@ def main() -> int:
         wanted = [c for c in asked if (case.name, *c) not in there]
         if arguments.only:
             wanted = [c for c in wanted if c[0] in arguments.only.split(",")]
+        if arguments.forms:
+            wanted = [c for c in wanted if c[1] in arguments.forms.split(",")]
         for row in run(case, wanted) if wanted else ():
             write([*load(), row])
             print(row, flush=True)

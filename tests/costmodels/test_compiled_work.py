@@ -61,8 +61,9 @@ def test_profiles_have_the_numbers_that_the_fit_gives(
     for chip, numbers in fitted.items():
         work = load_profile(f"{chip}@compiler").compiled_work
         assert work is not None and work.memory == experiment.MEMORY
-        names = ("convolution", "attention", "matmul_memory", "elementwise", "update")
-        told = {**work.matmul, **{name: getattr(work, name) for name in names}}
+        names = ("convolution", "attention_peak", "attention", "matmul_memory", "elementwise", "reduced", "update")
+        told = {**work.matmul, **{f"updated_{family}": share for family, share in work.updated.items()}}
+        told |= {name: getattr(work, name) for name in names}
         assert told == pytest.approx(numbers, abs=0.0051, rel=0.011)
 
 
@@ -86,16 +87,49 @@ def test_the_price_of_work_without_a_calibration_is_the_roofline() -> None:
             assert machine.work_s(kind, flop, moved, "float32") == machine.compute_s(flop, moved, "float32")
 
 
-@pytest.mark.parametrize("kind", [WorkKind.MATMUL, WorkKind.ATTENTION])
 @pytest.mark.parametrize(("dtype", "number"), [("bfloat16", "bf16"), ("float32", "f32")])
-def test_a_matmul_runs_at_its_share_of_the_peak(calibrated: Machine, kind: WorkKind, dtype: str, number: str) -> None:
+def test_a_matmul_runs_at_its_share_of_the_peak(calibrated: Machine, dtype: str, number: str) -> None:
     work = calibrated.profile.compiled_work
     assert work is not None
     at_peak = 1e12 / calibrated.flops_per_s(dtype)
-    assert calibrated.work_s(kind, 1e12, 0.0, dtype) == pytest.approx(at_peak / work.matmul[number])
+    assert calibrated.work_s(WorkKind.MATMUL, 1e12, 0.0, dtype) == pytest.approx(at_peak / work.matmul[number])
 
 
-@pytest.mark.parametrize("kind", [WorkKind.ELEMENTWISE, WorkKind.UPDATE, WorkKind.ATTENTION])
+@pytest.mark.parametrize(("dtype", "number"), [("bfloat16", "bf16"), ("float32", "f32")])
+def test_a_matmul_with_an_update_fused_to_it_is_slower(calibrated: Machine, dtype: str, number: str) -> None:
+    work = calibrated.profile.compiled_work
+    assert work is not None and work.updated[number] < work.matmul[number]
+    at_peak = 1e12 / calibrated.flops_per_s(dtype)
+    assert calibrated.work_s(WorkKind.UPDATED, 1e12, 0.0, dtype) == pytest.approx(at_peak / work.updated[number])
+
+
+def test_flop_and_bytes_of_attention_take_turns(calibrated: Machine) -> None:
+    work = calibrated.profile.compiled_work
+    assert work is not None and work.attention_peak is not None
+    of_flop = 1e12 / calibrated.flops_per_s("bfloat16") / work.attention_peak
+    of_bytes = 1e9 / calibrated.profile.memory.bandwidth.value * work.attention / work.memory
+    assert calibrated.work_s(WorkKind.ATTENTION, 1e12, 1e9, "bfloat16") == pytest.approx(of_flop + of_bytes)
+
+
+def test_what_is_done_to_scores_beside_matmuls_costs_nothing_of_its_own(calibrated: Machine) -> None:
+    assert calibrated.work_s(WorkKind.SCORES, 1e12, 1e9, "float32", "vector") == 0
+
+
+def test_a_profile_of_earlier_numbers_prices_reductions_and_scores_as_elementwise_work(tmp_path: Path) -> None:
+    file = tmp_path / "earlier.yaml"
+    file.write_text(
+        "base: tpu_v5e@compiler\nname: earlier\n"
+        "compiled_work: {reduced: null, scores: null, attention_peak: null, updated: {}}\n"
+    )
+    machine = place_mesh(load_profile(file), {"x": 4})
+    work = machine.profile.compiled_work
+    assert work is not None
+    for kind in (WorkKind.REDUCED, WorkKind.SCORES):
+        assert work.traffic(kind) == work.elementwise
+    assert work.share_of_peak(WorkKind.ATTENTION, "bf16") == work.matmul["bf16"]
+
+
+@pytest.mark.parametrize("kind", [WorkKind.ELEMENTWISE, WorkKind.REDUCED, WorkKind.UPDATE, WorkKind.ATTENTION])
 def test_bytes_cross_memory_as_often_as_the_calibration_says(calibrated: Machine, kind: WorkKind) -> None:
     work = calibrated.profile.compiled_work
     assert work is not None

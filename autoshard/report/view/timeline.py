@@ -122,5 +122,5 @@ class _Order:
         for index in indices:
             row: CommRow = self.plan.cost.rows[index]
             role = self.roles.role(row).value if row.is_collective else ""
-            hidden = hidden_share(self.plan.machine, row.kind, Role(role)) if role else 0.0
+            hidden = hidden_share(self.plan.machine, row.kind, Role(role), row.behind) if role else 0.0
             yield Event(op, index, row.seconds * row.times, hidden, role)

@@ -3,18 +3,21 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, Final
 
 from autoshard.costmodels import AxisPart, Machine
+from autoshard.costmodels.compiled import WorkKind
 from autoshard.verify.plan.flow import COLLECTIVES, Flow, Way
 from autoshard.verify.plan.host import copies
+from autoshard.verify.plan.kinds import kinds_of_work
 from autoshard.verify.plan.layout import Holding
-from autoshard.verify.plan.matmuls import MatmulOrder, kind_of_work
+from autoshard.verify.plan.matmuls import MatmulOrder
 from autoshard.verify.plan.orders import permutes
 from autoshard.verify.plan.placed import Placed, uncut
 from autoshard.verify.plan.program import PROGRAM_OP, Findings, Node, element_bytes, manual_ops, trips_of
 from autoshard.verify.plan.rules import read_rule
+from autoshard.verify.plan.travel import Loads
 from autoshard.verify.plan.work import computes_with, flop, is_matrix, moved_bytes, vector_flop_of_kernel
 
 RELATIVE: Final = 1e-9
@@ -44,6 +47,7 @@ class Row:
     times: float
     op: int
     source: str = ""
+    behind: float = inf  # seconds of the matmuls that use what is gathered, over `seconds`
 
 
 def same(a: Any, b: Any, tolerance: float = RELATIVE) -> bool:
@@ -64,6 +68,11 @@ class Pricer:
     def order(self) -> MatmulOrder:
         """Which values lie before and after matmuls."""
         return MatmulOrder.of(self.flow.graph)
+
+    @cached_property
+    def loads(self) -> Loads:
+        """What steps carry of values, and what gathers hide behind."""
+        return Loads(self.flow.graph, self.machine, self.order)
 
     def parts(self, atoms: tuple[int, ...]) -> tuple[AxisPart, ...]:
         """The atoms as the cost models take them, in the order of the mesh."""
@@ -141,9 +150,16 @@ class Pricer:
 
     def _way(self, way: Way, where: str, times: float, op: int, source: str = "") -> Iterator[Row]:
         for move in way.moves:
-            before, after = (self.local_bytes(way.value, held) for held in (move.before, move.after))
+            share = self.loads.carried(move.kind, way.value, op)
+            before, after = (self.local_bytes(way.value, held) * share for held in (move.before, move.after))
             size, seconds = self.step(move.kind, move.atoms, before, after)
-            yield Row(where, way.value, move.kind, move.atoms, size, seconds, times, op, source)
+            if self.loads.latency(move.kind, way.value, op) == 0:
+                seconds -= self.machine.alpha_beta(move.kind, self.parts(move.atoms))[0]
+            behind = inf
+            if move.kind == "all_gather":
+                beta = self.machine.alpha_beta(move.kind, self.parts(move.atoms))[1]
+                behind = self.loads.behind(move.kind, way.value, op, self.flow.mesh.group(move.atoms), beta)
+            yield Row(where, way.value, move.kind, move.atoms, size, seconds, times, op, source, behind)
 
     def executions(self, exists: set[int]) -> Iterator[tuple[Node, Placed, set[int], float]]:
         """Every op with its placement, the values that exist in memory there, and how often it runs in a step."""
@@ -171,14 +187,26 @@ class Pricer:
         dtype = computes_with(op, graph)
         unit = "matmul" if is_matrix(op) else "vector"
         work, moved = flop(op, placed, graph), moved_bytes(op, placed, graph, exists)
-        kind = kind_of_work(op, placed.rule, self.order)
+        kind = self._kind(op, placed)
         beside = float(self.machine.compute_s(vector_flop_of_kernel(op, placed), 0.0, dtype, "vector"))
         return max(float(self.machine.work_s(kind, work, moved, dtype, unit)), beside)
 
     def crossing(self, op: Node, placed: Placed) -> float:
         """Bytes of an op that cross memory over those that its placement has."""
         compiled = self.machine.profile.compiled_work
-        return 1.0 if compiled is None else compiled.traffic(kind_of_work(op, placed.rule, self.order))
+        return 1.0 if compiled is None else compiled.traffic(self._kind(op, placed))
+
+    def _kind(self, op: Node, placed: Placed) -> WorkKind:
+        if self.machine.profile.compiled_work is None:
+            return WorkKind.KERNEL  # prices do not tell kinds apart
+        kind = self._kinds[op.id]
+        if kind is WorkKind.UPDATED and any(placed.parts[f] > 1 for f in placed.rule.reduction):
+            return WorkKind.MATMUL  # partial sums are moved before anything is updated
+        return kind
+
+    @cached_property
+    def _kinds(self) -> dict[int, WorkKind]:
+        return kinds_of_work(self.flow.graph, self.order)
 
 
 # -- comparing ---------------------------------------------------------------------------------------

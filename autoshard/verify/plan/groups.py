@@ -16,15 +16,18 @@ from autoshard.verify.plan.program import Findings
 _TWO_PASSES: Final = "all_reduce"
 
 
-def hidden_share(pricer: Pricer, kind: str, moves: str) -> float:
+def hidden_share(pricer: Pricer, row: Row, moves: str) -> float:
     """The share of a collective's time that runs beside other work in the estimate."""
-    return 0.0 if moves == "activations" else float(getattr(pricer.machine.profile.overlap, kind, 0.0))
+    if moves == "activations":
+        return 0.0
+    most = float(getattr(pricer.machine.profile.overlap, row.kind, 0.0))
+    return 0.0 if moves == "weights" and row.behind < 1 else most
 
 
 def exposed_s(pricer: Pricer, rows: Sequence[Row], order: MatmulOrder) -> float:
     """Seconds of collectives that the estimate waits for."""
     collectives = [row for row in rows if row.kind in COLLECTIVES]
-    return sum(row.seconds * row.times * (1 - hidden_share(pricer, row.kind, order.moves(row))) for row in collectives)
+    return sum(row.seconds * row.times * (1 - hidden_share(pricer, row, order.moves(row))) for row in collectives)
 
 
 def check_groups(
@@ -68,7 +71,7 @@ def _check_group(
     for key, found in (
         ("times", sum(row.times for row in rows)),
         ("seconds", sum(row.seconds * row.times for row in rows)),
-        ("hidden", hidden_share(pricer, kind, moves)),
+        ("hidden", _hidden(pricer, rows, moves)),
         ("flops_per_byte", ratio),
         ("machine_flops_per_byte", needed),
     ):
@@ -80,6 +83,14 @@ def _check_group(
     told = group["flip"]
     if (told is None) != (flip is None) or (told is not None and flip is not None and not _same_flip(told, flip)):
         findings.add("cost", f"{where} turns at {told}, its figures give {flip}")
+
+
+def _hidden(pricer: Pricer, rows: Sequence[Row], moves: str) -> float:
+    """The share of all seconds of a group that runs beside other work."""
+    seconds = sum(row.seconds * row.times for row in rows)
+    if not seconds:
+        return hidden_share(pricer, rows[0], moves)
+    return sum(hidden_share(pricer, row, moves) * row.seconds * row.times for row in rows) / seconds
 
 
 def _flip(group: Any, ratio: float, needed: float, devices: int, batch: float | None) -> dict[str, Any] | None:

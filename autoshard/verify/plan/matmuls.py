@@ -1,12 +1,11 @@
-"""Which values lie before and after matmuls, and what an op does by that, worked out again from a program's edges."""
+"""Which values lie before and after matmuls, worked out again from a program's edges."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from autoshard.costmodels.compiled import FEW_QUERIES, WorkKind
 from autoshard.verify.plan.program import PROGRAM_OP, Body, Graph, Node
-from autoshard.verify.plan.work import MATRIX_KINDS, is_matrix
+from autoshard.verify.plan.work import is_matrix
 
 if TYPE_CHECKING:
     from autoshard.verify.plan.cost import Row
@@ -103,26 +102,3 @@ def common_dimensions(rule: Any) -> int:
         size > 1 and all(any(factor in dim for dim in tensor) for tensor in tensors)
         for factor, size in enumerate(rule.sizes)
     )
-
-
-def _shortest_side(rule: Any) -> int:
-    """Elements along the shortest of rows, columns and contraction: what exactly two tensors of a product have."""
-    sides: dict[tuple[int, ...], int] = {(0, 1): 1, (0, 2): 1, (1, 2): 1}
-    for factor, size in enumerate(rule.sizes):
-        tensors = [*rule.operands, *rule.results]
-        having = tuple(k for k, tensor in enumerate(tensors) if any(factor in dim for dim in tensor))
-        if having in sides:
-            sides[having] *= size
-    return min(sides.values())
-
-
-def kind_of_work(op: Node, rule: Any, order: MatmulOrder) -> WorkKind:
-    """What an op does, as machines tell kinds of compiled work apart (docs/costmodels.md)."""
-    if "work" in op.attrs:
-        return WorkKind.KERNEL
-    if op.kind in MATRIX_KINDS:
-        if op.kind == "conv_general_dilated":
-            return WorkKind.CONVOLUTION
-        scores = common_dimensions(rule) > 1 and _shortest_side(rule) >= FEW_QUERIES
-        return WorkKind.ATTENTION if scores else WorkKind.MATMUL
-    return WorkKind.UPDATE if order.leading.isdisjoint(op.results) else WorkKind.ELEMENTWISE

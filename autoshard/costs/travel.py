@@ -1,0 +1,166 @@
+"""What the steps of a reshard carry, and what gathers hide behind, where schedules of compilers say more than layouts.
+
+A compiler converts an array before it moves it where every use of the moved array converts it (the rows that are looked
+up in a table, too), and it makes a constant where it is needed; it combines all-reduces of gradients; and a gather of
+weights hides nothing where it takes longer than the matmuls that use them. All of it follows from the program, and
+counts on machines whose profile says so (`moved_as_used`, `sums_combined` and `hides_behind_uses` of
+`CompiledWork`).
+"""
+
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+import numpy as np
+
+from autoshard.costmodels.compiled import WorkKind
+from autoshard.costmodels.machine import Machine
+from autoshard.costs.critical import Role, entries_of, matmul_order
+from autoshard.costs.fusion import is_root
+from autoshard.costs.trips import body_trips
+from autoshard.costs.work import dtype_of_work, is_matmul, local_flops, local_sizes
+from autoshard.program.program import Block, Op, Origin, Program
+from autoshard.program.schedule import PROGRAM
+from autoshard.program.types import dtype_bytes
+from autoshard.sharding.steps import StepKind
+
+_NARROWED: Final = (StepKind.ALL_GATHER, StepKind.ALL_TO_ALL)
+"""Steps before which an array is converted; sums are made in the type that they have."""
+_UNIT_TAKES: Final = "bfloat16"
+"""What the matrix unit takes float32 operands as, at JAX's default precision."""
+
+
+@dataclass(frozen=True, slots=True)
+class Travel:
+    """What a step carries of a value around an op.
+
+    narrowed, moved: the share of the value's bytes that `_NARROWED` steps and that all others carry. work_s_per_byte:
+    seconds of the matmuls that use the value per byte of it, where one device does all of them; infinite where the
+    machine does not say so. combined: whether all-reduces are made together with others, so that latency counts once
+    for all of them, which is next to nothing.
+    """
+
+    narrowed: float = 1.0
+    moved: float = 1.0
+    work_s_per_byte: float = inf
+    combined: bool = False
+
+    def share(self, kind: str) -> float:
+        """The share of the bytes that a kind of step carries."""
+        return self.narrowed if kind in _NARROWED else self.moved
+
+    def latency(self, kind: str) -> float:
+        """The share of a step's latency that counts."""
+        return 0.0 if self.combined and kind == StepKind.ALL_REDUCE else 1.0
+
+    def behind(self, kind: str, group: int, s_per_byte: float) -> float:
+        """The matmuls' seconds over those of a gather: the rows of the former are cut over the devices of the latter.
+
+        group: of devices. s_per_byte: seconds of the gather for a byte of its result.
+        """
+        if kind != StepKind.ALL_GATHER or self.work_s_per_byte == inf or not s_per_byte * self.narrowed:
+            return inf
+        return self.work_s_per_byte / (group * s_per_byte * self.narrowed)
+
+
+PLAIN: Final = Travel()
+"""Whole arrays, and gathers hide as much as the profile says."""
+
+
+class Travels:
+    """The `Travel` of every value of a program around every op, on one machine."""
+
+    def __init__(self, program: Program, machine: Machine) -> None:
+        compiled = machine.profile.compiled_work
+        self.program, self.machine = program, machine
+        self.as_used = compiled is not None and compiled.moved_as_used
+        self.behind_uses = compiled is not None and compiled.hides_behind_uses
+        self.order = matmul_order(program) if compiled is not None and compiled.sums_combined else None
+        self._readers: dict[int, list[Op]] = {}
+        self._made: dict[int, Op] = {}
+        self._handed: set[int] = set()
+        self._work_s: dict[int, float] = {}
+        self._known: dict[tuple[int, int], Travel] = {}
+        self._plain = not (self.as_used or self.behind_uses or self.order is not None)
+        if not self._plain:
+            self._enter(program.body)
+
+    def _enter(self, block: Block) -> None:
+        self._handed.update(block.results)
+        for op in block.ops:
+            for value in dict.fromkeys(op.operands):
+                self._readers.setdefault(value, []).append(op)
+            self._made.update(dict.fromkeys(op.results, op))
+            for region in op.regions:
+                self._enter(region)
+
+    def of(self, value: int, op: int) -> Travel:
+        """What moves of a value around an op (the op's id), or for all its uses (`PROGRAM`)."""
+        if self._plain:
+            return PLAIN
+        key = (value, op)
+        if key not in self._known:
+            uses = [o for o in self._readers.get(value, ()) if op in (PROGRAM, o.id)]
+            all_of_it = op != PROGRAM or value not in self._handed
+            self._known[key] = Travel(
+                *(self._shares(value, uses if all_of_it else []) if self.as_used else (1.0, 1.0)),
+                self._per_byte(value, uses) if self.behind_uses else inf,
+                self.order is not None and self.order.role_of(value, op) is Role.GRADIENTS,
+            )
+        return self._known[key]
+
+    def _shares(self, value: int, uses: list[Op]) -> tuple[float, float]:
+        made = self._made.get(value)
+        if made is not None and made.kind == "broadcast_in_dim" and self._is_of_literals(made):
+            return 0.0, 0.0
+        own = dtype_bytes(self.program.type_of(value).dtype)
+        return max((self._used_bytes(value, op) for op in uses), default=own) / max(own, 1e-9), 1.0
+
+    def _is_of_literals(self, op: Op) -> bool:
+        return all(self.program.values[v].origin is Origin.LITERAL for v in op.operands)
+
+    def _used_bytes(self, value: int, op: Op, deep: bool = True) -> float:
+        """Bytes of an element as an op takes it."""
+        dtype = self.program.type_of(value).dtype
+        own = dtype_bytes(dtype)
+        if op.kind in ("dot_general", "conv_general_dilated") and dtype == "float32":
+            return dtype_bytes(_UNIT_TAKES)
+        if op.kind == "convert_element_type":
+            return min(own, dtype_bytes(self.program.type_of(op.results[0]).dtype))
+        if deep and op.kind == "gather" and op.operands[0] == value and op.results[0] not in self._handed:
+            later = self._readers.get(op.results[0], ())
+            return max((self._used_bytes(op.results[0], o, deep=False) for o in later), default=own)
+        return own
+
+    def _per_byte(self, value: int, uses: list[Op]) -> float:
+        size = self.program.type_of(value).bytes
+        return sum(self._seconds(value, op) for op in uses) / size if size else inf
+
+    def _seconds(self, value: int, op: Op) -> float:
+        """Seconds of the matmuls that an op is, holds or leads a value to, on one device alone."""
+        if is_matmul(op):
+            if op.rule is None or op.kind == "shard_map":
+                return 0.0
+            sizes = local_sizes(op.rule, np.ones((1, len(op.rule.factor_sizes)), np.int64))
+            flop = float(local_flops(op, self.program, sizes)[0])
+            return float(self.machine.work_s(WorkKind.MATMUL, flop, 0.0, dtype_of_work(op, self.program)))
+        if op.regions:
+            if op.kind == "shard_map":
+                return 0.0
+            inside = {inner: k for k, region in enumerate(op.regions) for inner in region.args}
+            return sum(
+                self._all_of(inner) * body_trips(op, inside[inner], 1) for o, inner in entries_of(op) if o == value
+            )
+        same = [r for r in op.results if self._elements(r) == self._elements(value)]
+        return 0.0 if is_root(op) or len(op.results) != 1 else sum(self._all_of(r) for r in same)
+
+    def _all_of(self, value: int) -> float:
+        if value not in self._work_s:
+            self._work_s[value] = sum(self._seconds(value, op) for op in self._readers.get(value, ()))
+        return self._work_s[value]
+
+    def _elements(self, value: int) -> int:
+        return self.program.type_of(value).elements
+
+
+__all__ = ["PLAIN", "Travel", "Travels"]

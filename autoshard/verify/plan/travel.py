@@ -1,0 +1,125 @@
+"""What the steps of a reshard carry, and what gathers hide behind, worked out again from the plan's program."""
+
+from dataclasses import dataclass, field
+from math import inf
+
+from autoshard.costmodels import Machine
+from autoshard.costmodels.compiled import WorkKind
+from autoshard.verify.plan.matmuls import MatmulOrder
+from autoshard.verify.plan.placed import uncut
+from autoshard.verify.plan.program import PROGRAM_OP, Body, Graph, Node, element_bytes, trips_of
+from autoshard.verify.plan.rules import read_rule
+from autoshard.verify.plan.work import computes_with, flop, is_matrix, writes
+
+_MATRIX_UNIT = ("dot_general", "conv_general_dilated")
+
+
+@dataclass
+class Loads:
+    """Shares of bytes and limits of hiding, by value and op (docs/costmodels.md); 1 and infinity on plain machines."""
+
+    graph: Graph
+    machine: Machine
+    order: MatmulOrder
+    _takers: dict[int, list[Node]] = field(default_factory=dict)
+    _makers: dict[int, Node] = field(default_factory=dict)
+    _kept: set[int] = field(default_factory=set)
+    _led_s: dict[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        work = self.machine.profile.compiled_work
+        self.narrows = work is not None and work.moved_as_used
+        self.combines = work is not None and work.sums_combined
+        self.limits = work is not None and work.hides_behind_uses
+        if self.narrows or self.limits:
+            self._read(self.graph.body)
+
+    def _read(self, body: Body) -> None:
+        self._kept.update(body.results)
+        for op in body.ops:
+            for v in set(op.operands):
+                self._takers.setdefault(v, []).append(op)
+            for v in op.results:
+                self._makers[v] = op
+            for inner in op.regions:
+                self._read(inner)
+
+    def _uses(self, value: int, op: int) -> list[Node]:
+        return [taker for taker in self._takers.get(value, []) if op in (PROGRAM_OP, taker.id)]
+
+    def carried(self, kind: str, value: int, op: int) -> float:
+        """The share of a value's bytes that a step of a kind carries around an op, or for all its uses."""
+        if not self.narrows:
+            return 1.0
+        maker = self._makers.get(value)
+        if maker is not None and maker.kind == "broadcast_in_dim":
+            if all(self.graph.values[v].is_literal for v in maker.operands):
+                return 0.0
+        whole = element_bytes(self.graph.values[value].dtype)
+        if kind not in ("all_gather", "all_to_all") or not whole or (op == PROGRAM_OP and value in self._kept):
+            return 1.0
+        return max([self._taken_as(value, taker, True) for taker in self._uses(value, op)], default=whole) / whole
+
+    def _taken_as(self, value: int, op: Node, further: bool) -> float:
+        whole, first = element_bytes(self.graph.values[value].dtype), op.results[0] if op.results else -1
+        if op.kind in _MATRIX_UNIT and self.graph.values[value].dtype == "float32":
+            return 2.0  # bfloat16
+        if op.kind == "convert_element_type":
+            return min(whole, element_bytes(self.graph.values[first].dtype))
+        if further and op.kind == "gather" and value == op.operands[0] and first not in self._kept:
+            return max([self._taken_as(first, taker, False) for taker in self._takers.get(first, [])], default=whole)
+        return whole
+
+    def latency(self, kind: str, value: int, op: int) -> float:
+        """The share of a step's latency that counts: none of all-reduces of gradients that are combined."""
+        if not self.combines or kind != "all_reduce" or value not in self.order.before:
+            return 1.0
+        leads = value in self.order.leading if op == PROGRAM_OP else op in self.order.leading_ops
+        return 1.0 if leads else 0.0
+
+    def behind(self, kind: str, value: int, op: int, group: int, s_per_byte: float) -> float:
+        """Seconds of the matmuls that use what is gathered, their rows cut over the group, over those of the gather."""
+        load = s_per_byte * self.carried(kind, value, op) if kind == "all_gather" and self.limits else 0.0
+        size = self.graph.values[value].bytes
+        if not load or not size:
+            return inf
+        work_s = sum(self._matmuls_s(value, taker) for taker in self._uses(value, op))
+        return work_s / size / (group * load)
+
+    def _matmuls_s(self, value: int, op: Node) -> float:
+        if op.kind == "shard_map":
+            return 0.0
+        if is_matrix(op):
+            if op.rule is None:
+                return 0.0
+            work = flop(op, uncut(read_rule(op.rule)), self.graph)
+            return float(self.machine.work_s(WorkKind.MATMUL, work, 0.0, computes_with(op, self.graph)))
+        if op.regions:
+            inside = [(inner, region) for outer, inner, region in _enters(op) if outer == value]
+            return sum(self._led_to_s(inner) * trips_of(op, region, 1) for inner, region in inside)
+        rule = None if op.rule is None else read_rule(op.rule)
+        same = len(op.results) == 1 and self._elements(op.results[0]) == self._elements(value)
+        return self._led_to_s(op.results[0]) if same and not writes(op, rule) else 0.0
+
+    def _led_to_s(self, value: int) -> float:
+        if value not in self._led_s:
+            self._led_s[value] = sum(self._matmuls_s(value, taker) for taker in self._takers.get(value, []))
+        return self._led_s[value]
+
+    def _elements(self, value: int) -> int:
+        return self.graph.values[value].elements
+
+
+def _enters(op: Node) -> list[tuple[int, int, int]]:
+    """(operand, argument of a region, which region) for what goes into the regions of an op."""
+    if op.kind == "while":
+        tested, carried = op.attrs["cond_nconsts"], op.attrs["body_nconsts"]
+        start = op.operands[tested + carried :]
+        into = ([*op.operands[:tested], *start], [*op.operands[tested : tested + carried], *start])
+    else:
+        into = ([*op.operands[op.kind == "cond" :]],) * len(op.regions)
+    return [
+        (outer, inner, k)
+        for k, (outers, region) in enumerate(zip(into, op.regions, strict=True))
+        for outer, inner in zip(outers, region.args, strict=False)
+    ]

@@ -1,0 +1,77 @@
+"""The cases: a program of `programs` on a slice each, with its named strategies."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program of `programs` on a slice.
+
+    held_out: chosen after everything that was fitted. new: of these, chosen after the terms of the calibrated prices
+    were changed with the others in view.
+    named: the named strategies among its candidates. annotated: whose shardings of inputs and outputs XLA gets.
+    """
+
+    name: str
+    model: str
+    options: dict[str, Any]
+    mesh: dict[str, int]
+    hardware: str
+    held_out: bool = field(default=False)
+    new: bool = field(default=False)
+    named: tuple[str, ...] = ("data", "fsdp", "tensor", "fsdp+tensor")
+    annotated: str = "fsdp+tensor"
+
+
+_EXPERTS = ("data", "fsdp", "data+expert", "fsdp+expert")
+_TF = {"d_model": 2048, "d_ff": 8192, "heads": 16, "kv_heads": 8, "vocab": 32768, "compute_dtype": "bfloat16"}
+_SCAN = {**_TF, "scan": True, "remat": True}
+_FLAT = {**_TF, "scan": False, "remat": False}
+_MOE = {
+    "layers": 2, "d_model": 1024, "d_ff": 4096, "heads": 8, "kv_heads": 8, "experts": 8, "vocab": 32768, "scan": True,
+    "remat": True, "compute_dtype": "bfloat16",
+}  # fmt: skip
+_MLP = {"inputs": 4096, "hidden": 16384, "outputs": 4096, "layers": 2}
+_MLP3 = {"inputs": 2048, "hidden": 8192, "outputs": 2048, "layers": 4, "compute_dtype": "bfloat16"}
+_DECODE = {"width": 4096, "hidden": 14336, "heads": 32, "kv_heads": 8, "layers": 2}
+_LONG = {"batch": 4, "seq": 4096, "width": 2048, "heads": 16}
+_CONVS = {"batch": 256, "image": 56, "widths": (64, 128, 128, 256)}
+_TWO_FOUR, _FOUR_FOUR = {"data": 2, "model": 4}, {"data": 4, "model": 4}
+CASES = (
+    Case("mlp_v5e_4x4", "mlp", {**_MLP, "batch": 16384}, _FOUR_FOUR, "tpu_v5e"),
+    Case("mlp_v6e_2x4", "mlp", {**_MLP, "batch": 8192}, _TWO_FOUR, "tpu_v6e"),
+    Case("mlp_v5p_2x2x2", "mlp", {**_MLP, "batch": 8192}, _TWO_FOUR, "tpu_v5p"),
+    Case("dense_v5e_2x4", "transformer", {**_SCAN, "layers": 4, "batch": 8, "seq": 2048}, _TWO_FOUR, "tpu_v5e"),
+    Case("conv_v5e_2x4", "resnet", {"batch": 512, "width": 64, "image": 56, "stages": [1, 1], "classes": 1000},
+         _TWO_FOUR, "tpu_v5e", held_out=True),
+    Case("dense_v6e_2x4", "transformer", {**_SCAN, "layers": 4, "batch": 8, "seq": 2048}, _TWO_FOUR, "tpu_v6e",
+         held_out=True),
+    Case("decode_v5e_2x4", "decode", {**_DECODE, "batch": 64, "context": 4096}, _TWO_FOUR, "tpu_v5e",
+         held_out=True, annotated="tensor"),
+    Case("decode_v6e_2x4", "decode", {**_DECODE, "batch": 64, "context": 4096}, _TWO_FOUR, "tpu_v6e",
+         held_out=True, annotated="tensor"),
+    Case("decode_v5p_2x2x2", "decode", {**_DECODE, "batch": 256, "context": 2048}, _TWO_FOUR, "tpu_v5p",
+         held_out=True, annotated="tensor"),
+    Case("mlp_bf16_v5e_2x4", "mlp", {**_MLP3, "batch": 8192}, _TWO_FOUR, "tpu_v5e", held_out=True),
+    Case("mlp_bf16_v5p_2x2x2", "mlp", {**_MLP3, "batch": 16384}, _TWO_FOUR, "tpu_v5p", held_out=True),
+    Case("mlp_bf16_v6e_4x4", "mlp", {**_MLP3, "batch": 32768}, _FOUR_FOUR, "tpu_v6e", held_out=True),
+    Case("long_v5e_2x4", "attention", _LONG, _TWO_FOUR, "tpu_v5e", held_out=True),
+    Case("long_v5p_2x2x2", "attention", _LONG, _TWO_FOUR, "tpu_v5p", held_out=True),
+    Case("convs_v5e_2x4", "convolutions", _CONVS, _TWO_FOUR, "tpu_v5e", held_out=True),
+    Case("convs_v6e_2x4", "convolutions", _CONVS, _TWO_FOUR, "tpu_v6e", held_out=True),
+    Case("flat_v5e_2x4", "transformer", {**_FLAT, "layers": 2, "batch": 8, "seq": 1024}, _TWO_FOUR, "tpu_v5e",
+         held_out=True),
+    Case("moe_v5e_2x4", "moe", {**_MOE, "batch": 16, "seq": 1024}, {"data": 2, "expert": 4}, "tpu_v5e",
+         held_out=True, named=_EXPERTS, annotated="fsdp+expert"),
+    Case("moe_v6e_2x4", "moe", {**_MOE, "batch": 16, "seq": 1024}, {"data": 2, "expert": 4}, "tpu_v6e",
+         held_out=True, named=_EXPERTS, annotated="fsdp+expert"),
+    Case("dense_v5p_2x2x2", "transformer", {**_SCAN, "layers": 4, "batch": 8, "seq": 2048}, _TWO_FOUR, "tpu_v5p",
+         held_out=True),
+    Case("wide_v5p_2x2x2", "mlp", {**_MLP3, "inputs": 3072, "hidden": 12288, "outputs": 3072, "layers": 2,
+         "batch": 8192}, _TWO_FOUR, "tpu_v5p", held_out=True, new=True),
+    Case("small_v6e_4x4", "transformer", {**_SCAN, "d_model": 1024, "d_ff": 4096, "heads": 8, "vocab": 16384,
+         "layers": 4, "batch": 32, "seq": 512}, _FOUR_FOUR, "tpu_v6e", held_out=True, new=True),
+    Case("convs_v5p_2x2x2", "convolutions", {"batch": 128, "image": 28, "widths": (128, 256, 256, 512)}, _TWO_FOUR,
+         "tpu_v5p", held_out=True, new=True),
+)  # fmt: skip
