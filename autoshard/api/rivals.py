@@ -159,7 +159,7 @@ def _judged(rivals: Rivals[Plan], within: float, found: _Found, told: tuple[str,
         within=within, judge=every[0].scheduler, clock=next(iter(every[0].clocks)), chosen=best,
         compared=tuple(
             JudgedRival(
-                name=near.name, also=near.also, objective_s=near.plan.objective_s,
+                name=near.name, also=near.also, objective_s=near.plan.objective_s, calibrated_s=near.calibrated_s,
                 peak_bytes=near.plan.memory.peak_bytes, seconds={f: s.seconds for f, s in simulations.items()},
                 refused=refused,
             )

@@ -246,12 +246,14 @@ class JudgedRival(Part):
     """A plan that was simulated beside others.
 
     also: other names under which the same plan was found. objective_s: its modelled seconds, as the plan's objective
-    counts them, with the minute price on memory. seconds: of a simulated step, by form; refused: why there is none.
+    counts them, with the minute price on memory; calibrated_s: those by calibrated figures of its chip, where there are
+    any. seconds: of a simulated step, by form; refused: why there is none.
     """
 
     name: str
     also: tuple[str, ...] = ()
     objective_s: Number
+    calibrated_s: Number | None = None
     peak_bytes: int
     seconds: dict[str, Number]
     refused: dict[str, str] = Field(default_factory=dict)
@@ -268,7 +270,8 @@ class LeftOutRival(Part):
 class JudgedRivals(Part):
     """A choice among plans of one problem by simulation. The first of `compared` is the plan that was at hand.
 
-    within: share of that plan's modelled seconds by which a rival may be above them. judge, clock: who ordered the
+    within: share of that plan's modelled seconds by which a rival may be above them, or of the least seconds by
+    calibrated figures by which it may be above these. judge, clock: who ordered the
     steps, and how work was timed. chosen: the name of the plan that this one is. notes: why another judge was not.
     """
 

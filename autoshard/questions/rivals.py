@@ -3,18 +3,21 @@
 Modelled seconds are some percent off what a compiler's schedule takes, so a plan that is proved optimal in them may be
 beaten by one that costs little more. Candidates are the optimum under the other objective, the named strategies of the
 library, and the optimum of the same machine with calibrated figures. All of them are priced on the plan's own network,
-so its statements and limits hold in them, and the bound of the plan is a bound for them too.
+so its statements and limits hold in them, and the bound of the plan is a bound for them too. Where there are calibrated
+figures they are closer to the compiler's schedule, so that what is near the least by them is a rival as well.
 """
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeVar
 
 from autoshard.costmodels.load import list_calibrated, load_profile
-from autoshard.costs.exposure import Objective, other_than
+from autoshard.costmodels.machine import Machine
+from autoshard.costs.exposure import Exposure, Objective, other_than
 from autoshard.costs.memory import MemoryProfile
 from autoshard.costs.price import price
+from autoshard.costs.pricing import StepPrices
 from autoshard.errors import AutoshardError, InputError, UnsupportedError
 from autoshard.formulation.assign import assignment_of
 from autoshard.plan_record import LeftOutRival, PlanRecord
@@ -49,10 +52,15 @@ _ABOUT: Final[Mapping[str, Collection[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Near(Generic[P]):
-    """A plan that is near enough to be simulated, and what it is called. also: further names of the same plan."""
+    """A plan that is near enough to be simulated, and what it is called.
+
+    calibrated_s: its seconds by the calibrated figures of its chip, where there are any. also: further names of the
+    same plan.
+    """
 
     name: str
     plan: P
+    calibrated_s: float | None = None
     also: tuple[str, ...] = ()
 
 
@@ -82,7 +90,8 @@ def near_rivals(
     further: Sequence[Baseline] = (),
     options: SearchOptions | None = None,
 ) -> Rivals[P]:
-    """The plans whose modelled seconds are at most a share `within` above those of the plan, cheapest first.
+    """The plans whose modelled seconds are at most a share `within` above those of the plan, and those whose seconds by
+    calibrated figures are at most so far above the least such; cheapest first.
 
     roles: the logical axes of the inputs, without which no strategy can be asked. slow: mesh axes between slices.
     further: strategies beside those of the library. options: of the searches; by default those of the plan.
@@ -95,8 +104,8 @@ def near_rivals(
     optimal = None
     if own is not None and plan.status == "optimal":
         optimal = evaluate(model.with_limit(None), own).cost
-    limit = plan.objective_s * (1 + within)
-    found = {_key(plan.schedule): Near(GIVEN, plan)}
+    calibrated = _calibrated(plan.machine)
+    found = {_key(plan.schedule): _Found(GIVEN, plan, _calibrated_s(model, plan.schedule, calibrated))}
     left_out: list[LeftOutRival] = []
     if not roles:
         left_out.append(LeftOutRival(name=STRATEGIES, reason="the program has no logical axes: not asked"))
@@ -108,22 +117,68 @@ def near_rivals(
         schedule = model.schedule(assignment)
         known = found.get(key := _key(schedule))
         if known is not None:
-            found[key] = replace(known, also=(*known.also, name))
+            known.also.append(name)
             continue
-        memory, cost_s = model.simulate(schedule), _cost_s(model, schedule, assignment)
+        memory = model.simulate(schedule)
         room = model.problem.memory_limit
         if room is not None and memory.peak_bytes > room:
             reason = f"it holds {memory.peak_bytes} bytes per device at its peak; the limit is {room}"
+            cost_s = _cost_s(model, schedule, assignment)
             left_out.append(LeftOutRival(name=name, objective_s=cost_s, reason=reason))
-        elif cost_s > limit:
-            reason = f"its modelled seconds are {cost_s / plan.objective_s - 1:.1%} above those of the {GIVEN}"
-            left_out.append(LeftOutRival(name=name, objective_s=cost_s, reason=reason))
-        else:
-            tied = optimal is not None and evaluate(model.with_limit(None), assignment).cost == optimal
-            rival = _plan_of(plan, model, schedule, memory, assignment, optimal=tied)
-            found[key] = Near(name, rival)
-    given, *rivals = found.values()
-    return Rivals((given, *sorted(rivals, key=lambda near: near.plan.objective_s)), tuple(left_out))
+            continue
+        tied = optimal is not None and evaluate(model.with_limit(None), assignment).cost == optimal
+        rival = _plan_of(plan, model, schedule, memory, assignment, optimal=tied)
+        found[key] = _Found(name, rival, _calibrated_s(model, schedule, calibrated))
+    near, beyond = _told_apart(list(found.values()), within)
+    return Rivals(near, (*left_out, *beyond))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found(Generic[P]):
+    """A plan within the limits, near or not."""
+
+    name: str
+    plan: P
+    calibrated_s: float | None
+    also: list[str] = field(default_factory=list)
+
+
+def _told_apart(found: Sequence[_Found[P]], within: float) -> tuple[tuple[Near[P], ...], list[LeftOutRival]]:
+    """The given plan, which is the first, with those that are near, and the others."""
+    given = found[0]
+    limit = given.plan.objective_s * (1 + within)
+    least = min((one.calibrated_s for one in found if one.calibrated_s is not None), default=0.0)
+    near: list[Near[P]] = []
+    beyond: list[LeftOutRival] = []
+    for one in found:
+        cost_s, calibrated_s = one.plan.objective_s, one.calibrated_s
+        close = calibrated_s is not None and calibrated_s <= least * (1 + within)
+        if one is given or cost_s <= limit or close:
+            near.append(Near(one.name, one.plan, calibrated_s, tuple(one.also)))
+            continue
+        reason = f"its modelled seconds are {cost_s / given.plan.objective_s - 1:.1%} above those of the {GIVEN}"
+        if calibrated_s is not None:
+            reason += f", by calibrated figures {calibrated_s / least - 1:.1%} above the least"
+        beyond.append(LeftOutRival(name=one.name, objective_s=cost_s, reason=reason))
+    first, *rivals = near
+    return (first, *sorted(rivals, key=lambda one: one.plan.objective_s)), beyond
+
+
+def _calibrated(machine: Machine) -> Machine | None:
+    """The machine with the calibrated figures of its chip; None where it is not the plain packaged one, or has none."""
+    name = f"{machine.profile.name}@{CALIBRATION}"
+    if name not in list_calibrated() or machine.profile != load_profile(machine.profile.name):
+        return None
+    return replace(machine, profile=load_profile(name))
+
+
+def _calibrated_s(model: Model, schedule: Schedule, machine: Machine | None) -> float | None:
+    """Seconds by calibrated figures, as `objective: overlap` counts them: their shares are those of schedules."""
+    if machine is None:
+        return None
+    problem = model.problem
+    cost = price(problem.program, schedule, model.fusion, StepPrices(machine, schedule.mesh), problem.trips)
+    return Exposure.of("overlap", problem.program, machine).seconds(cost)
 
 
 def _check_by_cost(plan: PlanRecord) -> None:
@@ -155,12 +210,9 @@ def _candidates(
 ) -> Iterator[_Candidate]:
     other = other_than(plan.objective)
     yield _optimum(f"objective {other}", plan, model, Changed(), other, options)
-    profile = plan.machine.profile
-    calibrated = f"{profile.name}@{CALIBRATION}"
-    if calibrated in list_calibrated() and profile == load_profile(profile.name):
-        machine = replace(plan.machine, profile=load_profile(calibrated))
-        # under overlap: its shares are those of the compiler's schedules
-        yield _optimum(calibrated, plan, model, Changed(machine=machine), "overlap", options)
+    if (machine := _calibrated(plan.machine)) is not None:
+        name = f"{plan.machine.profile.name}@{CALIBRATION}"
+        yield _optimum(name, plan, model, Changed(machine=machine), "overlap", options)
     if roles:
         names = _names(model, roles)
         for baseline in (*names, *(b for b in further if b not in names)):

@@ -28,7 +28,10 @@ def rival_lines(rivals: Json, runs_as: str, file: str = "") -> list[str]:
         slower, beside = f"+{more:.1%}" if more else "", f"{model:+.1%}" if one is not given else ""
         name = f"{one['name']} as {form}"
         text = f"  {name:<{width}}  {seconds_text(seconds):>10}  {slower:<7}"
-        lines.append(f"{text}  modelled {seconds_text(one['objective_s']):>10}  {beside}".rstrip())
+        text = f"{text}  modelled {seconds_text(one['objective_s']):>10}  {beside:<7}"
+        if one.get("calibrated_s") is not None:
+            text += f"  calibrated {seconds_text(one['calibrated_s']):>10}"
+        lines.append(text.rstrip())
     for one in compared:
         lines += [f"  {one['name']} is also the plan of {', '.join(one['also'])}"] if one["also"] else []
         lines += [f"  {one['name']} as {form} was not judged: {why}" for form, why in one["refused"].items()]

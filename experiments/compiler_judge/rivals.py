@@ -1,23 +1,32 @@
 """Who is best in each case, which candidates are rivals of ours, and what is chosen where the compiler decides."""
 
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 NEAR = 0.05
-"""How far above the best of ours a candidate may be priced (serial, plain machine) to be one of its rivals."""
+"""How far a candidate may be priced above the best of ours (serial, plain machine), or above the least of all by the
+calibrated machine, to be a rival (`autoshard.questions.rivals`)."""
 RUN = ("explicit", "constraints")
 """Forms in which a plan runs (`autoshard.api.simulate.RUN_FORMS`): only these can be chosen."""
 
 
 def near(rows: Sequence[Mapping[str, str]], case: str, ours: Sequence[str]) -> list[str]:
-    """The candidates of a case that are priced at most `NEAR` above the best of ours, ours among them."""
-    priced = {r["candidate"]: float(r["serial_s"]) for r in rows if r["case"] == case and r["serial_s"]}
-    own = [seconds for name, seconds in priced.items() if name in ours]
-    return [name for name, seconds in priced.items() if own and seconds <= (1 + NEAR) * min(own)]
+    """The candidates of a case that are priced at most `NEAR` above the best of ours, or above the least by the
+    calibrated machine; ours among them.
+    """
+    own = [r for r in rows if r["case"] == case and r["serial_s"]]
+    mine = [float(r["serial_s"]) for r in own if r["candidate"] in ours]
+    least = {
+        "serial_s": min(mine, default=0.0),
+        "calibrated_overlap_s": min((float(r["calibrated_overlap_s"]) for r in own), default=0.0),
+    }
+    close = [r["candidate"] for r in own if any(float(r[key]) <= (1 + NEAR) * s for key, s in least.items())]
+    return list(dict.fromkeys(close))
 
 
 def best_of_cases(done: Sequence[Mapping[str, str]], ours: Sequence[str], enough: int) -> Iterator[str]:
     """For each case with enough candidates the best, and how far from it ours (also the best of ours) and XLA's are."""
-    beyond, judged = [], []
+    beyond, judged, longer = [], [], []
     for case in dict.fromkeys(r["case"] for r in done):
         mine = [r for r in done if r["case"] == case]
         if len(mine) < enough or {r["candidate"] in ours for r in mine} != {True, False}:
@@ -34,6 +43,7 @@ def best_of_cases(done: Sequence[Mapping[str, str]], ours: Sequence[str], enough
             beyond.append(case)
         xla = [float(r["expected_s"]) for r in mine if r["form"] == "shardings" and r["candidate"] not in ours]
         if xla:
+            longer.append(min(xla) / min(all_own) - 1)
             words.append(f"XLA's partitioner {min(xla) / float(best['expected_s']) - 1:+.1%}")
         beside = f"; beside it {', '.join(words)}" if words else ""
         yield f"- {case}: best of {len(mine)} is {best['candidate']} as {best['form']}{beside}"
@@ -41,6 +51,11 @@ def best_of_cases(done: Sequence[Mapping[str, str]], ours: Sequence[str], enough
         f"- the best of our plans and forms by the timeline is within 2% of the best candidate in "
         f"{len(judged) - len(beyond)} of {len(judged)} cases" + (f"; not in {', '.join(beyond)}" if beyond else "")
     )
+    if longer:
+        yield (
+            f"- XLA's partitioner takes {statistics.median(longer):.0%} longer than the best of ours in the median of "
+            f"{len(longer)} cases"
+        )
 
 
 def with_rivals(done: Sequence[Mapping[str, str]], ours: Sequence[str], enough: int) -> Iterator[str]:

@@ -33,7 +33,7 @@ def test_the_command_ranks_and_writes_a_plan_that_its_checks_pass(file, tmp_path
     assert "failed" not in {check["status"] for check in told["checks"]}
     assert main(["show", str(out)]) == 0
     shown = capsys.readouterr().out
-    assert "status feasible" in shown and "chosen by simulation among 3 plans" in " ".join(shown.split())
+    assert "status feasible" in shown and "chosen by simulation among 4 plans" in " ".join(shown.split())
 
 
 def test_the_command_gives_json(file, capsys):
@@ -41,7 +41,7 @@ def test_the_command_gives_json(file, capsys):
     told = json.loads(capsys.readouterr().out)
     assert told["rivals"]["chosen"] == "fsdp"
     assert told["form"] == "explicit"
-    assert len(told["simulations"]) == 3
+    assert len(told["simulations"]) == 4
 
 
 @pytest.mark.parametrize(

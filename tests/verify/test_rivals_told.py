@@ -27,6 +27,7 @@ UNSEEN = {
     "rivals.compared.*.also": {"emptied"},
     "rivals.compared.*.also.*": {"left out", "changed 0"},
     "rivals.compared.*.objective_s": {"changed 0"},
+    "rivals.compared.*.calibrated_s": {"changed 0", "changed 1"},
     "rivals.compared.*.peak_bytes": {"changed 0", "changed 1"},
     "rivals.compared.*.seconds.explicit": {"changed 0"},
     "rivals.compared.*.seconds.constraints": {"changed 0"},
@@ -135,6 +136,21 @@ def a_rival_that_is_far(p: Json) -> None:
     entry(p, "zero1")["objective_s"] = 1.0
 
 
+@change(r"rivals: tpu_v5e@compiler costs .* s, more than 5.0% above given plan")
+def a_rival_that_is_far_by_calibrated_figures(p: Json) -> None:
+    entry(p, "tpu_v5e@compiler")["calibrated_s"] = 1.0
+
+
+@change(r"rivals: seconds by calibrated figures are those of all plans or of none")
+def calibrated_figures_of_some_plans_only(p: Json) -> None:
+    entry(p, "zero1")["calibrated_s"] = None
+
+
+@change(r"rivals: seconds by calibrated figures are those of all plans or of none; told are \[.*-1.0.*\]")
+def calibrated_figures_that_are_none(p: Json) -> None:
+    entry(p, "zero1")["calibrated_s"] = -1.0
+
+
 @change(r"rivals: zero1 costs 1e-06 s, less than bound_s .*: it refutes the bound")
 def a_rival_that_refutes_the_bound(p: Json) -> None:
     entry(p, "zero1")["objective_s"] = 1e-6
@@ -190,9 +206,9 @@ def nothing_was_compared(p: Json) -> None:
     p["rivals"] |= {"compared": 1}
 
 
-def test_there_are_twenty_three_kinds_of_change_and_no_name_twice() -> None:
+def test_there_are_twenty_six_kinds_of_change_and_no_name_twice() -> None:
     """docs/verification.md states the count."""
-    assert len(change.cases) == len({case.id for case in change.cases}) == 23
+    assert len(change.cases) == len({case.id for case in change.cases}) == 26
 
 
 @pytest.mark.parametrize(("of", "do", "expected"), change.cases)

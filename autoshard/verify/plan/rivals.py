@@ -54,6 +54,13 @@ def _check_compared(plan: Mapping[str, Any], told: Mapping[str, Any], findings: 
     costs = [one["objective_s"] for one in told["compared"][1:]]
     if costs != sorted(costs):
         findings.add("rivals", f"rivals come by their modelled seconds, behind the plan at hand; they cost {costs}")
+    by_figures = [one["calibrated_s"] for one in told["compared"] if one.get("calibrated_s") is not None]
+    if by_figures and (len(by_figures) < len(told["compared"]) or not all(map(_is_seconds, by_figures))):
+        findings.add(
+            "rivals", f"seconds by calibrated figures are those of all plans or of none; told are {by_figures}"
+        )
+        return False
+    near = min(by_figures, default=0.0) * (1 + told["within"])
     for one in told["compared"]:
         name, cost = one["name"], one["objective_s"]
         if not _is_seconds(cost) or not all(map(_is_seconds, one["seconds"].values())):
@@ -69,7 +76,8 @@ def _check_compared(plan: Mapping[str, Any], told: Mapping[str, Any], findings: 
             )
         if cost < least - RELATIVE * least:
             findings.add("rivals", f"{name} costs {cost} s, less than bound_s {plan['bound_s']}: it refutes the bound")
-        if one is not given and cost > given["objective_s"] * (1 + told["within"]) * (1 + RELATIVE):
+        far = cost > given["objective_s"] * (1 + told["within"]) * (1 + RELATIVE)
+        if one is not given and far and (one.get("calibrated_s") or cost) > near * (1 + RELATIVE):
             findings.add("rivals", f"{name} costs {cost} s, more than {told['within']:.1%} above {given['name']}")
         if limit is not None and not 0 < one["peak_bytes"] <= limit:
             findings.add("rivals", f"{name} is said to hold {one['peak_bytes']} bytes; the limit is {limit}")
