@@ -56,7 +56,8 @@ SPLIT_ENTRIES = 1_000_000
 SPLIT_SLICE = 30_000_000
 """Table entries that splitting visits before it is looked at, in turn with a proof that there is no assignment."""
 SCATTERED, SCATTERED_EVERY = 8, 4
-"""Decodings at other prices before a proof, while nothing good is known; and slices of splitting for one more."""
+"""Decodings at other prices before a proof at effort 1, while nothing good is known; and slices of splitting before one
+more, twice as many after each that finds nothing better."""
 FACET_NODES = 3_000
 """Larger networks are not built up facet by facet when an assignment is known."""
 EXACT_ENTRIES = 1_500_000
@@ -234,12 +235,12 @@ class Rounds:
         self._scatter_from(proving)
         race.enter("split")
         none: Prover | None = None
-        slices = 0
+        slices, every = 0, SCATTERED_EVERY
         while not proving.done and not race.settled() and self.state.budget > most:
             self._prove_on(proving, SPLIT_SLICE)
             slices += 1
-            if slices % SCATTERED_EVERY == 0 and self.scatter.wanted and not race.settled():
-                self.scatter.decode()
+            if slices >= every and self.scatter.wanted and not race.settled():
+                slices, every = 0, SCATTERED_EVERY if self.scatter.decode() else 2 * every
             if race.cost is None and not race.settled():
                 if none is None:
                     none = proof.prover(race, self.work, costs=False)
@@ -254,7 +255,7 @@ class Rounds:
         self.scatter.prices = proving.prices
         if self.scatter.wanted:
             self.race.enter("scatter")
-        for _ in range(SCATTERED):
+        for _ in range(round(SCATTERED * self.share)):
             if self.scatter.wanted:
                 self.scatter.decode()
 

@@ -45,8 +45,8 @@ class Scatter:
         """Whether nothing good is known, and there are prices to begin from."""
         return self.prices is not None and self.state.race.gap() > FAR_OFF
 
-    def decode(self) -> None:
-        """Let messages settle at other prices, and offer what comes out, repaired and polished."""
+    def decode(self) -> bool:
+        """Let messages settle at other prices, and offer what comes out, repaired and polished. Whether it was better."""
         state, part = self.state, self.state.part
         state.race.check()
         prices = self._prices()
@@ -64,7 +64,9 @@ class Scatter:
             state.budget -= len(part.flat.tables)
             found = decode_consistently(dual)
             chosen = chosen if found is None else found
+        known = state.race.cost
         state.searcher.put(state.positions(chosen), prices, WORTH_POLISHING, SWEEPS)
+        return state.race.cost != known
 
     def _prices(self) -> np.ndarray:
         """The best prices, scaled, some of them unevenly."""

@@ -47,7 +47,7 @@ def certificate_of(proof: Proof, bound: int | None) -> bytes:
         _tree(put, proof.tree, claimed)
     put([END])
     numbers = np.concatenate(stream) if stream else np.zeros(0, dtype=np.int64)
-    body = lzma.compress(packed(numbers), format=lzma.FORMAT_XZ, preset=2)
+    body = lzma.compress(packed(numbers), format=lzma.FORMAT_XZ, preset=0)
     head: dict[str, Any] = {"format": FORMAT, "bound": bound, "numbers": len(numbers), "parts": proof.parts}
     return json.dumps(head).encode() + b"\n" + body
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoshard.solver.compiled import compiled
-from autoshard.solver.dual.arrays import Graph
+from autoshard.solver.dual.arrays import Graph, Held
 from autoshard.solver.dual.fixing import NOTHING_FITS, drop_alone, drop_unfitting
 from autoshard.solver.dual.flat import Flat
 
@@ -20,7 +20,7 @@ SWEEPS = 4
 """Most times that all nodes are looked at."""
 WORTH_ANOTHER = 0.95
 """They are looked at again when fewer than this share of the states are left."""
-MOST_WORK = 2_000_000_000
+MOST_WORK = 1_000_000_000
 """Table entries that shaving may visit."""
 TRIED_WORK = 150_000_000
 WORTH_GOING_ON = 0.01
@@ -97,23 +97,9 @@ def _shave_node(flat: Flat, alive: np.ndarray, node: int, done: Shaved) -> bool:
 
 def _consistent_from(flat: Flat, alive: np.ndarray, node: int, done: Shaved) -> bool:
     """`fixing.make_consistent` where only one node has lost states since; False where nothing is left."""
-    changed = np.zeros(flat.n, dtype=np.bool_)
-    changed[node] = True
-    while True:
-        visited = _spread(flat.graph, alive, changed)
-        done.work += abs(visited)
-        if visited < 0:
-            return False
-        counts = np.add.reduceat(alive, flat.offsets[:-1], dtype=np.int64)
-        gone = drop_unfitting(flat.offsets, flat.held, flat.slots, alive)
-        if gone == NOTHING_FITS:
-            return False
-        if gone == 0:
-            return True
-        left = np.add.reduceat(alive, flat.offsets[:-1], dtype=np.int64)
-        if not left.all():
-            return False
-        changed = left < counts
+    visited = _settle_from(flat.graph, flat.held, flat.slots, alive, node)
+    done.work += abs(visited)
+    return visited > 0
 
 
 @compiled
@@ -151,3 +137,33 @@ def _spread(graph: Graph, alive: np.ndarray, changed: np.ndarray):
                     changed[j] = True
                     more = True
     return visited
+
+
+@compiled
+def _settle_from(graph: Graph, held: Held, slots: int, alive: np.ndarray, node: int):
+    """The same, compiled as a whole: there are thousands of calls. Returns how many table entries were looked at, at
+    most; negative where nothing is left.
+    """
+    offsets = graph.offsets
+    n = len(offsets) - 1
+    changed = np.zeros(n, dtype=np.bool_)
+    changed[node] = True
+    counts = np.empty(n, dtype=np.int64)
+    work = 0
+    while True:
+        visited = _spread(graph, alive, changed)
+        work += abs(visited)
+        if visited < 0:
+            return -work
+        for i in range(n):
+            counts[i] = alive[offsets[i] : offsets[i + 1]].sum()
+        gone = drop_unfitting(offsets, held, slots, alive)
+        if gone == NOTHING_FITS:
+            return -work
+        if gone == 0:
+            return work
+        for i in range(n):
+            left = alive[offsets[i] : offsets[i + 1]].sum()
+            if left == 0:
+                return -work
+            changed[i] = left < counts[i]
