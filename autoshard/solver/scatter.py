@@ -46,7 +46,7 @@ class Scatter:
         return self.prices is not None and self.state.race.gap() > FAR_OFF
 
     def decode(self) -> bool:
-        """Let messages settle at other prices, and offer what comes out, repaired and polished. Whether it was better."""
+        """Offer what messages decode to at other prices, repaired and polished. Whether it was better."""
         state, part = self.state, self.state.part
         state.race.check()
         prices = self._prices()
