@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autoshard.api.simulate import RUN_FORMS, RunForm, check_form, simulate
+from autoshard.api.simulate import check_form, simulate
 from autoshard.errors import InputError, UnsupportedError
-from autoshard.plan_record import ChosenForm
+from autoshard.plan_record import RUN_FORMS, ChosenForm, RunForm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from autoshard.api.forms import AUTO, WORTH, chosen_of
-from autoshard.api.simulate import FORMS, RUN_FORMS, simulate
+from autoshard.api.simulate import FORMS, simulate
 from autoshard.errors import InputError, UnsupportedError
-from autoshard.plan_record import ChosenForm, JudgedRival, JudgedRivals
+from autoshard.plan_record import RUN_FORMS, ChosenForm, JudgedRival, JudgedRivals
 from autoshard.questions.again import options_of
 from autoshard.questions.rivals import GIVEN, Near, Rivals, near_rivals
 from autoshard.simulation import tpu

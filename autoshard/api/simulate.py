@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from autoshard.costs.steptime import whole_bytes
 from autoshard.errors import InputError, UnsupportedError
+from autoshard.plan_record import OWN_SCHEDULER, RUN_FORMS
 from autoshard.simulation import tpu
 from autoshard.simulation.own import WINDOWED_BYTES, own_timeline, windowed
 from autoshard.simulation.result import Simulation, Traffic, changes_between
@@ -23,13 +24,8 @@ if TYPE_CHECKING:
 Compiler = Literal["auto", "tpu", "own"]
 Form = Literal["explicit", "constraints", "shardings"]
 FORMS: tuple[Form, ...] = get_args(Form)
-RunForm = Literal["explicit", "constraints"]
-RUN_FORMS: tuple[RunForm, ...] = get_args(RunForm)
-"""Those that hold the plan, and in which it is run."""
 COMPILERS: tuple[Compiler, ...] = get_args(Compiler)
 CLOCKS: tuple[Clock, ...] = get_args(Clock)
-
-OWN = "autoshard's scheduler"
 
 
 def simulate(
@@ -104,8 +100,8 @@ def _own(plan: Plan, title: str, form: str, notes: tuple[str, ...]) -> Simulatio
             f"of gradients of at least {WINDOWED_BYTES >> 20} MiB, which become loops of permutes beside their matmuls",
         )
     return Simulation(
-        plan=title, form=form, scheduler=OWN, clocks={"plan": own_timeline(plan, form)}, planned_s=plan.cost.step_s,
-        estimate_s=plan.step_time.estimate_s, planned=planned_traffic(plan),
+        plan=title, form=form, scheduler=OWN_SCHEDULER, clocks={"plan": own_timeline(plan, form)},
+        planned_s=plan.cost.step_s, estimate_s=plan.step_time.estimate_s, planned=planned_traffic(plan),
         notes=notes,
     )  # fmt: skip
 

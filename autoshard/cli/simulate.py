@@ -67,8 +67,9 @@ def simulate(
 
     tpu.prepare()
     from autoshard.api.forms import by_one_judge
-    from autoshard.api.simulate import FORMS, RUN_FORMS, simulate
+    from autoshard.api.simulate import FORMS, simulate
     from autoshard.files import check_writable, write_text
+    from autoshard.plan_record import RUN_FORMS
     from autoshard.report.simulations import form_text, simulation_lines
     from autoshard.running.group import existing_plan
     from autoshard.simulation.trace import trace_events

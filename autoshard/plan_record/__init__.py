@@ -2,6 +2,8 @@
 
 from autoshard.plan_record.asked import AskedRecord
 from autoshard.plan_record.parts import (
+    OWN_SCHEDULER,
+    RUN_FORMS,
     BaselineCost,
     BoundProof,
     ChosenForm,
@@ -13,6 +15,7 @@ from autoshard.plan_record.parts import (
     MeshSearched,
     MeshTried,
     NamedPriorities,
+    RunForm,
     SharingPrice,
     StageRecord,
     ToldChange,
@@ -23,6 +26,8 @@ from autoshard.plan_record.record import PlanRecord
 from autoshard.plan_record.refusal import RefusalRecord
 
 __all__ = [
+    "OWN_SCHEDULER",
+    "RUN_FORMS",
     "AskedRecord",
     "BaselineCost",
     "BoundProof",
@@ -37,6 +42,7 @@ __all__ = [
     "NamedPriorities",
     "PlanRecord",
     "RefusalRecord",
+    "RunForm",
     "SharingPrice",
     "StageRecord",
     "ToldChange",

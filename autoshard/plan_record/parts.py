@@ -3,7 +3,7 @@
 Names of fields are those of the file, in its order. Amounts are bytes and seconds.
 """
 
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -207,6 +207,13 @@ class ToldOptions(Part):
     objective: Literal["serial", "overlap"] | None = None
 
 
+RunForm = Literal["explicit", "constraints"]
+RUN_FORMS: tuple[RunForm, ...] = get_args(RunForm)
+"""The forms that hold the plan, and in which it is run."""
+OWN_SCHEDULER = "autoshard's scheduler"
+"""The judge where no compiler is."""
+
+
 class ChosenForm(Part):
     """In which form the plan is handed to XLA, where it is not simply written out.
 
@@ -215,7 +222,7 @@ class ChosenForm(Part):
     """
 
     asked: Literal["constraints", "auto"]
-    form: Literal["explicit", "constraints"]
+    form: RunForm
     judge: str | None = None
     seconds: dict[str, Number] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()

@@ -15,7 +15,6 @@ from typing import Final, Generic, TypeVar
 from autoshard.costmodels.load import list_calibrated, load_profile
 from autoshard.costmodels.machine import Machine
 from autoshard.costs.exposure import Exposure, Objective, other_than
-from autoshard.costs.memory import MemoryProfile
 from autoshard.costs.price import price
 from autoshard.costs.pricing import StepPrices
 from autoshard.errors import AutoshardError, InputError, UnsupportedError
@@ -119,15 +118,13 @@ def near_rivals(
         if known is not None:
             known.also.append(name)
             continue
-        memory = model.simulate(schedule)
-        room = model.problem.memory_limit
-        if room is not None and memory.peak_bytes > room:
-            reason = f"it holds {memory.peak_bytes} bytes per device at its peak; the limit is {room}"
-            cost_s = _cost_s(model, schedule, assignment)
-            left_out.append(LeftOutRival(name=name, objective_s=cost_s, reason=reason))
-            continue
         tied = optimal is not None and evaluate(model.with_limit(None), assignment).cost == optimal
-        rival = _plan_of(plan, model, schedule, memory, assignment, optimal=tied)
+        rival = _plan_of(plan, model, schedule, assignment, optimal=tied)
+        room, peak = model.problem.memory_limit, rival.memory.peak_bytes
+        if room is not None and peak > room:
+            reason = f"it holds {peak} bytes per device at its peak; the limit is {room}"
+            left_out.append(LeftOutRival(name=name, objective_s=rival.objective_s, reason=reason))
+            continue
         found[key] = _Found(name, rival, _calibrated_s(model, schedule, calibrated))
     near, beyond = _told_apart(list(found.values()), within)
     return Rivals(near, (*left_out, *beyond))
@@ -256,15 +253,7 @@ def _optimum(
     return _Candidate(name, assignment, "" if assignment is not None else "the plan's network has no such plan")
 
 
-def _cost_s(model: Model, schedule: Schedule, assignment: Sequence[int]) -> float:
-    """Seconds as the objective counts them, with the minute price on memory; priced from the schedule, as plans are."""
-    cost = price(model.problem.program, schedule, model.fusion, model.prices, model.problem.trips)
-    return model.seconds(cost) + model.memory_price_s(assignment)
-
-
-def _plan_of(
-    plan: P, model: Model, schedule: Schedule, memory: MemoryProfile, assignment: Sequence[int], *, optimal: bool
-) -> P:
+def _plan_of(plan: P, model: Model, schedule: Schedule, assignment: Sequence[int], *, optimal: bool) -> P:
     """Another plan of the same problem, with the bound and the certificate of the given one, which hold for it.
 
     optimal: its cost is that of an optimum.
@@ -277,8 +266,8 @@ def _plan_of(
     of_layouts = carry_notes(plan.program, plan.schedule, tables)
     notes = (*(n for n in plan.notes if n not in of_layouts), *carry_notes(plan.program, schedule, tables))
     return replace(
-        plan, schedule=schedule, cost=cost, memory=memory, objective_s=objective_s, memory_price_s=extra,
-        bound_s=bound_s, gap=max(0.0, objective_s - bound_s) / max(objective_s, 1e-30),
+        plan, schedule=schedule, cost=cost, memory=model.simulate(schedule), objective_s=objective_s,
+        memory_price_s=extra, bound_s=bound_s, gap=max(0.0, objective_s - bound_s) / max(objective_s, 1e-30),
         status="optimal" if optimal else "feasible", notes=notes, run={}, mesh_search=None, form=None, rivals=None,
         sharing=unpriced(model) if model.repeats.shared else None,
     )  # fmt: skip

@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from autoshard.plan_record import OWN_SCHEDULER, RUN_FORMS
 from autoshard.report.amounts import seconds_text
 
 Json = Mapping[str, Any]
-OWN = "autoshard's scheduler"
-FORMS_THAT_RUN = ("explicit", "constraints")
 _MOST_NAMED = 12
 """Rivals beyond the share that are named; they are told cheapest first."""
 
@@ -36,7 +35,7 @@ def rival_lines(rivals: Json, runs_as: str, file: str = "") -> list[str]:
         lines += [f"  {one['name']} is also the plan of {', '.join(one['also'])}"] if one["also"] else []
         lines += [f"  {one['name']} as {form} was not judged: {why}" for form, why in one["refused"].items()]
     lines += [*_left_out(rivals), *(f"note: {text}" for text in rivals["notes"])]
-    if rivals["judge"] == OWN:
+    if rivals["judge"] == OWN_SCHEDULER:
         lines.append(
             "the judge is autoshard's own scheduler, which takes the plan's own prices: it is no independent judge. "
             "libtpu is one, for tpu_v5e, tpu_v5p and tpu_v6e"
@@ -79,7 +78,7 @@ def _last(rivals: Json, first: tuple[float, Json, str], runs_as: str, file: str)
             f"quickest: {chosen['name']} as {runs_as}, {seconds_text(mine)}, {how}; its modelled seconds are "
             f"{model:+.1%} beside the given plan's"
         )
-    if first[2] not in FORMS_THAT_RUN and first[0] < mine:
+    if first[2] not in RUN_FORMS and first[0] < mine:
         text += (
             f". {first[1]['name']} as {first[2]} takes {seconds_text(first[0])}, but no plan runs so: "
             "XLA decides all within"
@@ -107,7 +106,7 @@ def chosen_text(rivals: Json) -> str:
 
 def _seconds(one: Json) -> float | None:
     """Of a step in the quicker of the forms in which plans run; None where it was judged in none."""
-    return min((s for form, s in one["seconds"].items() if form in FORMS_THAT_RUN), default=None)
+    return min((s for form, s in one["seconds"].items() if form in RUN_FORMS), default=None)
 
 
 def _count(rivals: Json) -> str:

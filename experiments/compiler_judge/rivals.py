@@ -24,13 +24,20 @@ def near(rows: Sequence[Mapping[str, str]], case: str, ours: Sequence[str]) -> l
     return list(dict.fromkeys(close))
 
 
+def _judged(
+    done: Sequence[Mapping[str, str]], ours: Sequence[str], enough: int
+) -> Iterator[tuple[str, list[Mapping[str, str]]]]:
+    """The cases with enough candidates, ours and others among them, and their rows."""
+    for case in dict.fromkeys(r["case"] for r in done):
+        mine = [r for r in done if r["case"] == case]
+        if len(mine) >= enough and {r["candidate"] in ours for r in mine} == {True, False}:
+            yield case, mine
+
+
 def best_of_cases(done: Sequence[Mapping[str, str]], ours: Sequence[str], enough: int) -> Iterator[str]:
     """For each case with enough candidates the best, and how far from it ours (also the best of ours) and XLA's are."""
     beyond, judged, longer = [], [], []
-    for case in dict.fromkeys(r["case"] for r in done):
-        mine = [r for r in done if r["case"] == case]
-        if len(mine) < enough or {r["candidate"] in ours for r in mine} != {True, False}:
-            continue
+    for case, mine in _judged(done, ours, enough):
         judged.append(case)
         best = min(mine, key=lambda r: float(r["expected_s"]))
         words = []
@@ -64,10 +71,7 @@ def with_rivals(done: Sequence[Mapping[str, str]], ours: Sequence[str], enough: 
     ours: the names of our plans. enough: candidates from which on a case is judged.
     """
     beyond, judged, compiled = [], [], []
-    for case in dict.fromkeys(r["case"] for r in done):
-        mine = [r for r in done if r["case"] == case]
-        if len(mine) < enough or {r["candidate"] in ours for r in mine} != {True, False}:
-            continue
+    for case, mine in _judged(done, ours, enough):
         judged.append(case)
         names = near(mine, case, ours)
         asked = [r for r in mine if r["candidate"] in names and r["form"] in RUN]

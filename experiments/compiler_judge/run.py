@@ -24,12 +24,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from cases import CASES, Case
+from rivals import best_of_cases, near, with_rivals
+
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
-
-from cases import CASES, Case  # noqa: E402
-from rivals import best_of_cases, near, with_rivals  # noqa: E402
-
+sys.path.insert(0, str(HERE.parents[1]))
 ROWS = HERE / "rows.csv"
 COLUMNS: Sequence[str] = (
     "case", "candidate", "form", "serial_s", "overlap_s", "calibrated_s", "calibrated_overlap_s", "own_s",
@@ -60,7 +59,6 @@ def run(case: Case, wanted: list[tuple[str, str]], compiles: bool = True) -> Ite
     from programs import program
 
     from autoshard.api import verbs as api
-    from autoshard.api.simulate import RUN_FORMS
     from autoshard.api.targets import Target
     from autoshard.costs.exposure import Exposure
     from autoshard.costs.price import price
@@ -68,6 +66,7 @@ def run(case: Case, wanted: list[tuple[str, str]], compiles: bool = True) -> Ite
     from autoshard.errors import AutoshardError
     from autoshard.frontends.jax.function import trace
     from autoshard.lowering.lower import lower
+    from autoshard.plan_record import RUN_FORMS
     from autoshard.planning import Problem, build_model, decide
     from autoshard.search.baselines import price_baselines
     from autoshard.simulation import tpu

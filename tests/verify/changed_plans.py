@@ -1,9 +1,13 @@
 """Plans changed by hand, each change with what must be said about it."""
 
+import copy
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+
+from autoshard.verify import check_plan
 
 Change = Callable[[Any], None]
 
@@ -24,3 +28,11 @@ class Changes:
             return change
 
         return listed
+
+
+def check_caught(plan: Any, do: Change, expected: str) -> None:
+    """That a change of a copy of a plan is found, in these words (a regular expression)."""
+    changed = copy.deepcopy(plan)
+    do(changed)
+    found = [str(f) for f in check_plan(changed).findings]
+    assert any(re.search(expected, line) for line in found), found[:10]

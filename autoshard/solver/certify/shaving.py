@@ -141,8 +141,8 @@ def _spread(graph: Graph, alive: np.ndarray, changed: np.ndarray):
 
 @compiled
 def _settle_from(graph: Graph, held: Held, slots: int, alive: np.ndarray, node: int):
-    """The same, compiled as a whole: there are thousands of calls. Returns how many table entries were looked at, at
-    most; negative where nothing is left.
+    """`_consistent_from`, compiled as a whole: there are thousands of calls. Returns how many table entries were looked
+    at, at most; negative where nothing is left.
     """
     offsets = graph.offsets
     n = len(offsets) - 1
