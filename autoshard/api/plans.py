@@ -164,7 +164,7 @@ class Plan(PlanRecord):
             )
         from autoshard.lowering.lower import lower
 
-        return lower(self.traced, self.schedule)
+        return lower(self.traced, self.schedule, self.order)
 
     def lower(self, target: str = "explicit") -> Target:
         """The program for JAX in one of the forms of `autoshard.api.targets.TARGETS`.

@@ -7,7 +7,8 @@ only goes onto a stack needs no memory of its own. A carry lives from the start 
 
 With a schedule, a copy made by a reshard ends the life of the array that it is made from (compilers move communication
 so that memory is freed). A copy no larger than the definition is made together with the value, a larger one when it is
-first read; an all-reduce works in place.
+first read; an all-reduce works in place, but not where its result is sliced. An output that replaces a donated input
+and is gathered is gathered into memory of its own.
 
 Without a schedule, the intervals hold under every schedule: a definition is held for at least this long, and is first
 read at this time at the latest. So a region op counts as reading its operand when it begins, since it may make a copy
@@ -22,6 +23,7 @@ from autoshard.costs.fusion import Fusion
 from autoshard.costs.host import sent
 from autoshard.program.program import Block, Op, Origin, Program
 from autoshard.program.schedule import PROGRAM, Schedule, Use
+from autoshard.program.ties import donated_ties
 from autoshard.sharding.layout import Layout
 from autoshard.sharding.steps import Reshard, StepKind
 
@@ -102,6 +104,7 @@ class _Pass:
                 made = self.made.get(program.body.results[slot], points - 1)
                 self.private[use] = (made, made + 1)
         outputs = set(program.body.results)
+        gathered = self._gathered_over()
         for index, value in enumerate(program.body.args):
             first, last = self.reads.get(value, (0, 0))
             if index in program.host_inputs:
@@ -109,14 +112,34 @@ class _Pass:
                     self.interval[value] = (first, last + 1)
                     self._copy(value, first, last)
                 continue
-            donated = index in program.donated
-            self.interval[value] = (0, last + 1 if donated and value not in outputs else points)
+            freed = index in program.donated and value not in outputs and value not in gathered
+            self.interval[value] = (0, last + 1 if freed else points)
             self._copy(value, first, last)
         self._take_over()
         return Liveness(
             self.time, self.span, self.interval, self.reads, points, self.fusion, self.made, self.in_place, self.shared,
             self.private,
         )  # fmt: skip
+
+    def _gathered_over(self) -> set[int]:
+        """Donated inputs that outputs replace which are gathered: each into memory of its own when it is made, and from
+        there over the input, which is held to the end.
+        """
+        program, gathered = self.program, set()
+        if self.schedule is None:
+            return gathered
+        for slot, value in replaced_inputs(program).items():
+            made, use = program.body.results[slot], Use(PROGRAM, slot)
+            reshard = self._private(use)
+            moved = reshard or self.schedule.shared.get(made)
+            if moved is None or not moved.steps:
+                continue
+            before, after = self._bytes(made, moved.source), self._bytes(made, moved.target)
+            if before < after == self._bytes(value, self.schedule.definitions[value]):
+                gathered.add(value)
+                if reshard is not None:
+                    self.private[use] = (self.made[made], self.made[made] + 1)
+        return gathered
 
     def _number(self, block: Block, now: int) -> int:
         for op in block.ops:
@@ -204,7 +227,7 @@ class _Pass:
             self.shared[value] = (at, last + 1)
         else:
             self.private[use] = (at, self.private[use][1])
-        in_place = reshard.steps[0].kind is StepKind.ALL_REDUCE and after <= before
+        in_place = after <= before and [step.kind for step in reshard.steps] == [StepKind.ALL_REDUCE]
         return at if in_place else at + 1
 
     def _regions(self, op: Op, start: int, last: int) -> None:
@@ -269,6 +292,16 @@ class _Pass:
         assert self.schedule is not None and self.size is not None
         form = self.schedule.form_before_use(value)
         return self.size(value, form) == self.size(result, self.schedule.definitions[result])
+
+
+def replaced_inputs(program: Program) -> dict[int, int]:
+    """Output slot -> the donated input in the device's memory that it replaces, where an op makes the output."""
+    args = {value: k for k, value in enumerate(program.body.args)}
+    return {
+        slot: value for slot, value in donated_ties(program).items()
+        if program.body.results[slot] not in args and slot not in program.host_outputs
+        and args[value] not in program.host_inputs and program.values[program.body.results[slot]].literal is None
+    }  # fmt: skip
 
 
 def only_uses(program: Program) -> Mapping[int, Use]:

@@ -105,7 +105,7 @@ class ChosenLayouts:
         free |= np.array([[is_copy is True for _, is_copy in others]]) & same
         free |= np.array([[is_copy is False for _, is_copy in others]]) & ~same
         partial = np.array([[lay is not None and bool(lay.unreduced)] for lay in ones])
-        reduced = self._reduced_at_once(table, start, end, partial & ~same & ~free)
+        reduced = self._only_reduced(table, start, end, partial & ~same & ~free)
         sizes = [
             np.array([0 if layout is None else self.size(value, layout) for layout in layouts], np.int64)
             for layouts in (ones, [other for other, _ in others])
@@ -128,21 +128,15 @@ class ChosenLayouts:
         return numbers.reshape(code.shape), tuple(map(meant, rows.tolist(), columns.tolist()))
 
     @staticmethod
-    def _reduced_at_once(table: ReshardTable, start: np.ndarray, end: np.ndarray, asked: np.ndarray) -> np.ndarray:
-        """Whether the first step of a reshard is an all-reduce, for the pairs that are asked for."""
+    def _only_reduced(table: ReshardTable, start: np.ndarray, end: np.ndarray, asked: np.ndarray) -> np.ndarray:
+        """Whether a reshard is an all-reduce and nothing else, for the pairs that are asked for."""
         out = np.zeros(asked.shape, bool)
         rows, columns = np.nonzero(asked)
         begin, at = start[rows, 0], end[0, columns]
-        while True:
-            before = table.predecessors[begin, at]
-            if (before == begin).all():
-                break
-            at = np.where(before == begin, at, before)
-        kinds = {
-            pair: table.step(*pair).kind is StepKind.ALL_REDUCE
-            for pair in set(zip(begin.tolist(), at.tolist(), strict=True))
-        }
-        out[rows, columns] = [kinds[pair] for pair in zip(begin.tolist(), at.tolist(), strict=True)]
+        direct = table.predecessors[begin, at] == begin
+        pairs = list(zip(begin[direct].tolist(), at[direct].tolist(), strict=True))
+        kinds = {pair: table.step(*pair).kind is StepKind.ALL_REDUCE for pair in set(pairs)}
+        out[rows[direct], columns[direct]] = [kinds[pair] for pair in pairs]
         return out
 
     def _copies(self, link: Link) -> Quantity:

@@ -11,7 +11,7 @@ from typing import Any
 
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.host import sent
-from autoshard.costs.liveness import Liveness, made_at, only_uses, pointwise, starts_carry
+from autoshard.costs.liveness import Liveness, made_at, only_uses, pointwise, replaced_inputs, starts_carry
 from autoshard.costs.padding import Tile
 from autoshard.formulation.chosen import ChosenLayouts
 from autoshard.formulation.collect import Collected
@@ -127,6 +127,7 @@ class _Lifetimes:
             at = self.made.get(program.body.results[slot], end)
             self.private[use] = self._where_moved(use, (at, at + 1))
         outputs = set(program.body.results)
+        slot_of = {value: slot for slot, value in replaced_inputs(program).items()}
         for index, value in enumerate(program.body.args):
             read = self.reads.get(value, q.constant((0, 0)))
             if index in program.host_inputs:
@@ -135,12 +136,28 @@ class _Lifetimes:
                     self._copy(value, read, None)
                 continue
             if index in program.donated and value not in outputs:
-                self.interval[value] = q.lift(lambda r: (0, r[1] + 1), read)
+                over = self._gathered_over(value, slot_of[value]) if value in slot_of else self.no
+                self.interval[value] = q.lift(lambda r, o: (0, self.points if o else r[1] + 1), read, over)
             else:
                 self.interval[value] = q.constant((0, self.points))
             self._copy(value, read, None)
         self._take_over()
         return self._holdings()
+
+    def _gathered_over(self, value: int, slot: int) -> Quantity:
+        """Whether the output that replaces a donated input is gathered; enters when its copy is held."""
+        q, made, use = self.q, self.program.body.results[slot], Use(PROGRAM, slot)
+        move, at, end = self._move(use), self.made[made], self.points - 1
+        size = self.layouts.bytes(value, self.layouts.definition(value))
+
+        def larger(move: Any, size: int) -> bool:
+            return move is not None and move[0] < move[1] == size
+
+        if use in self.private:
+            self.private[use] = q.lift(
+                lambda m, s: None if m is None else (at, at + 1) if larger(m, s) else (end, end + 1), move, size
+            )
+        return q.lift(lambda m, c, s: larger(c if m is None else m, s), move, self._shared_move(made), size)
 
     def _where_moved(self, use: Use, span: Span) -> Quantity:
         return self.q.lift(lambda move: None if move is None else span, self._move(use))

@@ -18,6 +18,7 @@ from autoshard.frontends.jax.interpret import bind_op
 from autoshard.lowering.interpret import LocalInterpreter
 from autoshard.lowering.local import run_local
 from autoshard.lowering.lower import Lowered, flat_arguments, partition_spec
+from autoshard.program.order import NOTHING
 from autoshard.program.program import Block, Op
 from autoshard.program.schedule import PROGRAM, Use
 from autoshard.sharding.layout import Layout
@@ -34,7 +35,7 @@ class ConstrainedInterpreter(LocalInterpreter):
     """
 
     def __init__(self, lowered: Lowered, mesh: JaxMesh | AbstractMesh, *, inside: bool) -> None:
-        super().__init__(lowered.traced, lowered.schedule)
+        super().__init__(lowered.traced, lowered.schedule, lowered.order if inside else NOTHING)
         self.mesh, self.inside = mesh, inside
 
     def constrain(self, x: Any, layout: Layout) -> Any:

@@ -3,12 +3,18 @@
 Everything here runs inside the one `shard_map` that `lower` makes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from autoshard.costs.liveness import only_uses
 from autoshard.errors import UnsupportedError
 from autoshard.frontends.jax.function import TracedFunction
 from autoshard.frontends.jax.interpret import bind_local, literal_array
@@ -17,20 +23,41 @@ from autoshard.lowering.local import LocalOp, run_local
 from autoshard.lowering.manual import run_manual
 from autoshard.lowering.steps import Grid, all_reduce, inverse, permute_all, run_reshard
 from autoshard.lowering.walk import Run, Share, Take, events
+from autoshard.program.order import NOTHING, Order
 from autoshard.program.program import Block, Op
 from autoshard.program.schedule import PROGRAM, Schedule, Use
+from autoshard.program.ties import donated_ties
 from autoshard.sharding.layout import AtomMesh, Layout
-from autoshard.sharding.steps import Reshard
+from autoshard.sharding.steps import Reshard, Step
 
 RunBlock = Callable[[int, Sequence[Any]], list[Any]]
 """(region index, block arguments) -> block results."""
 
 
-class LocalInterpreter:
-    """Runs blocks of one program under one schedule; holds no state between runs."""
+@dataclass
+class _Arrays:
+    """The arrays of a block as far as it has run.
 
-    def __init__(self, traced: TracedFunction, schedule: Schedule) -> None:
+    values: by value, as it is defined. shared: by value, its shared form. taken: by use. late: by use, the source of a
+    copy that is made when its loop starts. copies: by value and steps the op that took this copy last, and the copy.
+    """
+
+    values: dict[int, Any]
+    shared: dict[int, Any] = field(default_factory=dict)
+    taken: dict[Use, Any] = field(default_factory=dict)
+    late: dict[Use, Any] = field(default_factory=dict)
+    copies: dict[tuple[int, Sequence[Step]], tuple[int, Any]] = field(default_factory=dict)
+
+
+class LocalInterpreter:
+    """Runs blocks of one program under one schedule; holds no state between runs.
+
+    order: what the compiler must not reorder.
+    """
+
+    def __init__(self, traced: TracedFunction, schedule: Schedule, order: Order = NOTHING) -> None:
         self.program = traced.program
+        self.order = order
         self.jax_ops = traced.jax_ops
         self.schedule = schedule
         self.grid = Grid(schedule.mesh)
@@ -39,34 +66,107 @@ class LocalInterpreter:
         """Results of a block in the layouts that cross its boundary; `args` are in the layouts that they are defined
         in.
         """
-        env: dict[int, Any] = dict(zip(block.args, args, strict=True))
-        shared: dict[int, Any] = {}
-        taken: dict[Use, Any] = {}
+        now = _Arrays(dict(zip(block.args, args, strict=True)))
+        taken = now.taken
         last_of_barrier = {op.attrs["barrier_group"]: op.id for op in block.ops if "barrier_group" in op.attrs}
         barrier: list[Op] = []
         for event in events(block, self.schedule, owner):
             match event:
                 case Share(value, reshard):
-                    shared[value] = self.in_order(self.reshard(env[value], reshard, value), value)
+                    self.share(value, reshard, now)
                 case Take(value, use, None):
                     taken[use] = literal_array(self.program.values[value])
                 case Take(value, use, reshard):
                     assert reshard is not None
-                    form = shared[value] if value in shared else env[value]
-                    taken[use] = self.reshard(form, reshard, value, use)
+                    self.take(value, use, reshard, now)
                 case Run(op) if "barrier_group" in op.attrs:
                     barrier.append(op)
                     if last_of_barrier[op.attrs["barrier_group"]] == op.id:
                         operands = [taken.pop(Use(o.id, 0)) for o in barrier]
                         out = bind_local(self.jax_ops[op.id], operands)
                         made = [o.results[0] for o in barrier]
-                        env.update(zip(made, self.formed(made, out), strict=True))
+                        now.values.update(zip(made, self.formed(made, out), strict=True))
                         barrier = []
                 case Run(op):
+                    if op.id in self.order.finished:
+                        self.start(op, block, now)
                     operands = [taken.pop(Use(op.id, k)) for k in range(len(op.operands))]
                     out = self.op(op, operands) if op.rule is not None else self.region_op(op, operands)
-                    env.update(zip(op.results, self.formed(op.results, out), strict=True))
+                    now.values.update(zip(op.results, self.formed(op.results, out), strict=True))
+        if owner[0] == PROGRAM:
+            for slot in self.order.over:
+                replaced, use = now.values[donated_ties(self.program)[slot]], Use(PROGRAM, slot)
+                taken[use] = after(taken[use], [replaced])
         return [taken[Use(owner[0], k, owner[1])] for k in range(len(block.results))]
+
+    def take(self, value: int, use: Use, reshard: Reshard, now: "_Arrays") -> None:
+        """Bring a value into the layout that a use needs."""
+        if use in now.taken:
+            return
+        form = now.shared[value] if value in now.shared else now.values[value]
+        if use in self.order.again:
+            before, copy = now.copies.get((value, reshard.steps), (PROGRAM, None))
+            if before == use.op:  # its other operand has that copy
+                now.taken[use] = copy
+                return
+            if before != PROGRAM:
+                form = after(form, [now.values[v] for v in self.program.ops[before].results if v in now.values])
+        if use.op in self.order.finished and not self.no_larger(value, reshard):
+            now.late[use] = form
+        else:
+            now.taken[use] = self.reshard(form, reshard, value, use)
+        now.copies[value, reshard.steps] = use.op, now.taken.get(use)
+
+    def start(self, loop: Op, block: Block, now: "_Arrays") -> None:
+        """Take the operands of a loop that can start only when what comes before it in the program is finished.
+
+        Values that are finished are made, and so are their copies that take no more memory, where the model of memory
+        makes these at once (docs/memory.md). Larger copies that the loop reads are made after these.
+        """
+        places: list[tuple[dict[Any, Any], Any]] = []
+        for value in self.order.finished[loop.id]:
+            reshard, use = self.schedule.shared.get(value), self.only_uses.get(value)
+            if reshard is not None and (value in now.shared or self.no_larger(value, reshard)):
+                self.share(value, reshard, now)
+                places.append((now.shared, value))
+            elif use is not None and self.made_at_once(value, self.schedule.uses[use]):
+                now.taken[use] = self.reshard(now.values[value], self.schedule.uses[use], value, use)
+                places.append((now.taken, use))
+            else:
+                places.append((now.values, value))
+        late = [use for slot in range(len(loop.operands)) if (use := Use(loop.id, slot)) in now.late]
+        places = [place for place in (*places, *((now.late, use) for use in late)) if is_plain(place[0][place[1]])]
+        computed = {v for op in block.ops for v in op.results}
+        known = [Use(loop.id, slot) for slot, v in enumerate(loop.operands) if v in computed]
+        known = [use for use in known if use in now.taken and is_plain(now.taken[use])]
+        if known and places:
+            first = min(known, key=lambda use: np.size(now.taken[use]))
+            places.append((now.taken, first))
+            arrays = lax.optimization_barrier([table[key] for table, key in places])
+            for (table, key), array in zip(places, arrays, strict=True):
+                table[key] = array
+        for use in late:
+            now.taken[use] = self.reshard(now.late.pop(use), self.schedule.uses[use], use.value_in(self.program), use)
+
+    def share(self, value: int, reshard: Reshard, now: "_Arrays") -> None:
+        """Compute the shared form of a value, once."""
+        if value not in now.shared:
+            now.shared[value] = self.in_order(self.reshard(now.values[value], reshard, value), value)
+
+    @cached_property
+    def only_uses(self) -> Mapping[int, Use]:
+        """Values with a single use, and this use."""
+        return only_uses(self.program)
+
+    def made_at_once(self, value: int, reshard: Reshard) -> bool:
+        """Whether the copy for a value's only use is made with the value: a partial sum is, if that takes no more."""
+        return bool(self.schedule.definitions[value].unreduced) and self.no_larger(value, reshard)
+
+    def no_larger(self, value: int, reshard: Reshard) -> bool:
+        """Whether a device holds no more elements of a value after a reshard than before it."""
+        shape, mesh = self.program.type_of(value).shape, self.schedule.mesh
+        before, after = (prod(form.local_shape(shape, mesh)) for form in (reshard.source, reshard.target))
+        return after <= before
 
     def reshard(self, x: Any, reshard: Reshard, value: int, use: Use | None = None) -> Any:
         """The local block of a value after a reshard; `use`: the one that it is for, None for the shared form."""
@@ -213,6 +313,17 @@ class LocalInterpreter:
                 out = run_manual(op, self.jax_ops[op.id], operands)
             env.update(zip(op.results, out, strict=True))
         return [read(v) for v in block.results]
+
+
+def is_plain(x: Any) -> bool:
+    """Whether an array holds numbers, not keys of random numbers."""
+    return not jnp.issubdtype(x.dtype, jax.dtypes.extended)
+
+
+def after(x: Any, results: Sequence[Any]) -> Any:
+    """The array, to be read only when these results are there; so the compiler sees another array than the first."""
+    plain = [r for r in results if is_plain(r)]
+    return lax.optimization_barrier((x, plain))[0] if plain and is_plain(x) else x
 
 
 def layout_of_names(names: Sequence[Sequence[str]], mesh: AtomMesh, op: Op) -> Layout:

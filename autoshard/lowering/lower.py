@@ -29,6 +29,7 @@ from autoshard.lowering.order import in_order
 from autoshard.lowering.other_orders import OrderedFunction
 from autoshard.lowering.steps import inverse, permute_all, run_step
 from autoshard.lowering.walk import check_schedule
+from autoshard.program.order import NOTHING, Order
 from autoshard.program.program import Program
 from autoshard.program.schedule import PROGRAM, Schedule, Use
 from autoshard.program.types import TensorType
@@ -53,13 +54,14 @@ class Lowered:
 
     input_layouts, output_layouts: at the boundary, one for each leaf. JAX demands that boundary layouts divide their
     dimensions. Where the schedule cuts an input unevenly, its boundary layout has the leading atoms that divide, and
-    the rest is cut inside, locally.
+    the rest is cut inside, locally. order: what the compiler must not reorder, so that memory is as planned.
     """
 
     traced: TracedFunction
     schedule: Schedule
     input_layouts: tuple[Layout, ...]
     output_layouts: tuple[Layout, ...]
+    order: Order = NOTHING
 
     def jax_mesh(self, devices: Sequence[Any] | None = None) -> JaxMesh:
         """The refined mesh on `devices` (all of JAX by default, in their order, permuted by the mesh's device ids).
@@ -87,7 +89,7 @@ class Lowered:
         order (see `autoshard.lowering.other_orders`), by the planned permutes. Otherwise all arrays lie on `mesh`.
         """
         traced, grid = self.traced, self.schedule.mesh
-        interpreter = LocalInterpreter(traced, self.schedule)
+        interpreter = LocalInterpreter(traced, self.schedule, self.order)
         body = traced.program.body
         inputs = len(traced.in_types)
         args = body.args
@@ -277,11 +279,11 @@ class Lowered:
         return planned_collectives(self.traced.program, self.schedule)
 
 
-def lower(traced: TracedFunction, schedule: Schedule) -> Lowered:
+def lower(traced: TracedFunction, schedule: Schedule, order: Order = NOTHING) -> Lowered:
     """Write the program as one `shard_map` with exactly the collectives of the schedule.
 
-    Needs no devices. Raises `InputError` where schedule and program do not fit each other, `UnsupportedError` where an
-    op has no local form under its placement, or an output is cut unevenly.
+    order: what the compiler must not reorder. Needs no devices. Raises `InputError` where schedule and program do not
+    fit each other, `UnsupportedError` where an op has no local form under its placement, or an output is cut unevenly.
     """
     check_schedule(traced.program, schedule)
     types, mesh = traced.program.type_of, schedule.mesh
@@ -305,7 +307,7 @@ def lower(traced: TracedFunction, schedule: Schedule) -> Lowered:
                 "JAX arrays must be cut evenly; pin this output to axes that divide its dimensions"
             )
         outputs.append(Layout.replicated(types(value).rank) if _made_inside(types(value)) else layout)
-    lowered = Lowered(traced, schedule, tuple(inputs[: len(traced.in_types)]), tuple(outputs))
+    lowered = Lowered(traced, schedule, tuple(inputs[: len(traced.in_types)]), tuple(outputs), order)
     # Run every op's local form once, on abstract values, so that an op without one is refused here.
     arguments = tree_util.tree_unflatten(traced.in_tree, traced.in_types)
     jax.eval_shape(lowered.function(auto_abstract_mesh(mesh.sizes, mesh.names), as_they_lie=True), *arguments)

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from autoshard.costmodels.machine import Machine
-from autoshard.costs.memory import MemoryProfile, verdict
+from autoshard.costs.memory import MemoryProfile, room, verdict
 from autoshard.costs.price import CommRow, PlanCost
 from autoshard.errors import InputError
 from autoshard.files import read_json, write_json
@@ -42,6 +42,7 @@ from autoshard.program.as_json import (
     schedule_from_json,
     schedule_to_json,
 )
+from autoshard.program.order import Order
 from autoshard.program.program import Origin
 from autoshard.program.schedule import Schedule
 from autoshard.sharding.layout import AtomMesh, Layout
@@ -109,6 +110,19 @@ class PlanRecord(AskedRecord):
     def atoms(self) -> AtomMesh:
         """The mesh of the schedule, its axes split into atoms."""
         return self.schedule.mesh
+
+    @cached_property
+    def order(self) -> Order:
+        """What the compiler must not reorder, so that a device holds what was planned: within the memory limit, or
+        what the device has room for.
+        """
+        from autoshard.costs import fusion, liveness
+        from autoshard.costs.ordering import order_to_keep
+
+        limit = None if self.memory_limit is None else self.memory_limit.bytes
+        allowed = room(self.machine.usable_bytes) if limit is None else limit
+        live = liveness.analyse(self.program, fusion.analyse(self.program))
+        return order_to_keep(self.program, self.schedule, live, self.machine.profile.memory_tile, allowed)
 
     def __repr__(self) -> str:
         name = f"{type(self).__name__}({self.program.name} on {self.machine.profile.name}"
@@ -284,6 +298,7 @@ class PlanRecord(AskedRecord):
                     {"what": h.what, "bytes": h.bytes, "start": h.start, "stop": h.stop} for h in self.memory.held
                 ],
             },
+            **({"order": self.order.to_dict()} if self.order else {}),
             "stages": [plain(stage.to_dict()) for stage in self.stages],
             "joint": None if self.joint is None else plain(self.joint.to_dict()),
             "sharing": None if self.sharing is None else plain(self.sharing.to_dict()),

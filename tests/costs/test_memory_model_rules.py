@@ -97,6 +97,19 @@ def test_an_all_reduce_works_in_place() -> None:
     assert found[True][0] == 1 and found[True][2] == 4 * 64 * 64
 
 
+def test_an_all_reduce_whose_result_is_sliced_is_whole_for_a_moment() -> None:
+    """As a reduce-scatter of the same two layouts: nothing is cut before the sum is there."""
+    program, schedule = late_gradient(StepKind.ALL_REDUCE)
+    (dot,) = ops_of(program, "dot_general")
+    summed = schedule.shared[dot.results[0]]
+    cut = Layout(((0,), ()))
+    slices = (*summed.steps, Step(StepKind.SLICE, (0,), 0))
+    schedule.shared[dot.results[0]] = Reshard(summed.source, cut, slices)
+    found = of_the_product(program, schedule)
+    assert found[False] == (1, 2, 4 * 64 * 64)
+    assert found[True][0] == 1 and found[True][2] == 64 * 64
+
+
 def test_a_larger_copy_is_made_when_it_is_first_read() -> None:
     program, schedule = late_gradient(StepKind.ALL_REDUCE)
     (dot,) = ops_of(program, "dot_general")

@@ -19,6 +19,7 @@ from autoshard.verify.plan.layout import Impossible, read_atoms
 from autoshard.verify.plan.lives import Lives, Sizes
 from autoshard.verify.plan.manual import check_manual_computations
 from autoshard.verify.plan.memory import check_memory, priced_bytes
+from autoshard.verify.plan.ordered import check_order
 from autoshard.verify.plan.orders import check_orders
 from autoshard.verify.plan.program import PROGRAM_OP, Findings, read_graph
 from autoshard.verify.plan.rivals import check_rivals
@@ -102,7 +103,10 @@ def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:
     peaks: list[int] = []
 
     def memory() -> int:
-        return check_memory(plan, Lives.of(flow, rules, exists, own, size), findings)
+        lives = Lives.of(flow, rules, exists, own, size)
+        peak = check_memory(plan, lives, findings)
+        check_order(plan, lives, peak, findings)
+        return peak
 
     _guarded(findings, "memory", lambda: peaks.append(memory()))
     peak = peaks[0] if peaks else 0

@@ -208,20 +208,17 @@ class Lives:
             self.shared[value] = (at, last + 1)
         else:
             self.private[use] = (at, self.private[use][1])
-        return at if after <= before and way.moves[0].kind == "all_reduce" else at + 1
+        in_place = after <= before and len(way.moves) == 1 and way.moves[0].kind == "all_reduce"
+        return at if in_place else at + 1
 
     def _stored(self) -> None:
         """Outputs on the host: the copy that is made for the way there is held while it is made and sent."""
         graph = self.flow.graph
-        made = {v: (op, k) for op in graph.nodes.values() for k, v in enumerate(op.results)}
+        makers = {v: op for op in graph.nodes.values() for v in op.results}
         for slot in stored(graph):
             use, v = (PROGRAM_OP, slot, -1), graph.body.results[slot]
             if self._moves(use) is not None:
-                at = self.close
-                if v in made:
-                    op, k = made[v]
-                    stack = op.kind == "scan" and k >= op.attrs["num_carry"]
-                    at = self.begin[op.id] if stack or not op.regions else self.end[op.id]
+                at = self._made(makers[v], v) if v in makers else self.close
                 self.private[use] = (at, at + 1)
 
     def _arguments(self) -> None:
@@ -234,6 +231,7 @@ class Lives:
                 last = self.shared[v][0] if v in self.shared else self._read.get(v, (begin, begin))[1]
                 if begin < last:
                     self.defined[v] = (begin + 1, last + 1)
+        replaced = self._gathered_over()
         for k, v in enumerate(graph.body.args):
             first, last = self._read.get(v, (0, 0))
             if k in graph.host_inputs:
@@ -241,9 +239,35 @@ class Lives:
                     self.defined[v] = (first, last + 1)
                     self._copied(v, first, last, None)
                 continue
-            frees = k in graph.donated and v not in graph.body.results
+            frees = k in graph.donated and v not in graph.body.results and v not in replaced
             self.defined[v] = (0, last + 1 if frees else self.close + 1)
             self._copied(v, first, last, None)
+
+    def _gathered_over(self) -> set[int]:
+        """Donated inputs whose next values are gathered, which takes memory of its own; that is held for a moment."""
+        graph, out = self.flow.graph, set()
+        makers = {v: op for op in graph.nodes.values() for v in op.results}
+        number = {v: k for k, v in enumerate(graph.body.args)}
+        for slot, v in self.flow.replaced.items():
+            made, use = graph.body.results[slot], (PROGRAM_OP, slot, -1)
+            if made not in makers or slot in graph.host_outputs or number[v] in graph.host_inputs:
+                continue
+            own = self._moves(use)
+            way = own or self.flow.shared.get(made)
+            if way is None or not way.moves:
+                continue
+            whole = self.size(made, way.end)
+            if whole > self.size(made, way.moves[0].before) and whole == self.size(v, self.flow.defined[v]):
+                out.add(v)
+                if own is not None:
+                    at = self._made(makers[made], made)
+                    self.private[use] = (at, at + 1)
+        return out
+
+    def _made(self, op: Node, value: int) -> int:
+        """When a result of an op is there: stacks of loops from the start, other results of region ops at the end."""
+        stack = op.kind == "scan" and op.results.index(value) >= op.attrs["num_carry"]
+        return self.begin[op.id] if stack or not op.regions else self.end[op.id]
 
     def _in_place(self) -> None:
         """A pointwise result is written over an array of its size that is read there for the last time."""

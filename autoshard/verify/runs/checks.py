@@ -23,6 +23,7 @@ from autoshard.program.as_json import (
     without_places,
 )
 from autoshard.program.choices import in_code_from_json, loop_parts_from_json
+from autoshard.program.order import NOTHING, order_from_json
 from autoshard.program.program import Program
 from autoshard.trust import placed_config, refusal
 from autoshard.verify.derived import ASKED, NOT_DERIVED, check_derived
@@ -162,7 +163,8 @@ def _run(data: Mapping[str, Any], runnable: Runnable, asked: "Asked | None") -> 
     try:
         mesh = mesh_from_json(data["mesh"])  # type: ignore[arg-type]
         schedule = schedule_from_json(data["schedule"], mesh, runnable.traced.program)
-        lowered = lower(runnable.traced, schedule)
+        order = order_from_json(data["order"], runnable.traced.program) if "order" in data else NOTHING
+        lowered = lower(runnable.traced, schedule, order)
     except AutoshardError as error:
         return failed(TEXTS, [f"cannot be lowered: {error}"]), not_done(NUMBERS, str(error))
     done = (
