@@ -104,6 +104,9 @@ class LocalInterpreter:
         if use in now.taken:
             return
         form = now.shared[value] if value in now.shared else now.values[value]
+        if self.order and value in self.program.body.args and reshard.target == self.schedule.definitions[value]:
+            now.taken[use] = now.values[value]  # not a slice of its shared form, which would be held for it
+            return
         if use in self.order.again:
             before, copy = now.copies.get((value, reshard.steps), (PROGRAM, None))
             if before == use.op:  # its other operand has that copy

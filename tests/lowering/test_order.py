@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 from ordered_steps import arrays, gathered_for_each_use, order_within, planned, step
 
+from autoshard.costs import fusion, liveness
+from autoshard.costs.memory import holdings
 from autoshard.errors import InputError
 from autoshard.lowering.lower import Lowered, lower
 from autoshard.program.order import NOTHING, Order, order_from_json
 from autoshard.program.schedule import Use
+from autoshard.program.ties import donated_ties
 
 B = "params/layers/b"
 
@@ -72,6 +75,28 @@ def test_a_donated_weight_that_loops_read_whole_is_written_over() -> None:
     plan = planned()
     (slot,) = order_within(plan, plan.schedule).over
     assert plan.program.output_names[slot].endswith("layers/a")
+
+
+def test_an_output_gathered_over_a_donated_weight_lies_beside_it_for_a_moment() -> None:
+    """The TPU compiler gathers into memory of its own and copies from there; the weight is held to the end."""
+    plan = planned()
+    program = plan.program
+    live = liveness.analyse(program, fusion.analyse(program))
+    held = holdings(program, plan.schedule, live)
+    (slot,) = order_within(plan, plan.schedule).over
+    replaced = donated_ties(program)[slot]
+    (copy,) = (h for h in held if h.copy and h.value == program.body.results[slot])
+    (weight,) = (h for h in held if not h.copy and h.value == replaced)
+    assert copy.bytes == weight.bytes and copy.stop == copy.start + 1 < weight.stop == live.points
+
+
+def test_a_donated_weight_whose_next_value_is_not_gathered_is_free_after_its_last_reader() -> None:
+    plan = planned()
+    program = plan.program
+    live = liveness.analyse(program, fusion.analyse(program))
+    (cut,) = (v.id for v in program.values if v.name == B)
+    (weight,) = (h for h in holdings(program, plan.schedule, live) if not h.copy and h.value == cut)
+    assert weight.stop < live.points
 
 
 def test_an_order_says_what_the_compiler_could_hold() -> None:

@@ -80,6 +80,25 @@ def test_network_and_simulation_say_the_same_bytes(name: str) -> None:
     assert_the_same_bytes(model_of_named(name), 40)
 
 
+def momentum(w: Any, m: Any, x: Any) -> Any:
+    m = 0.9 * m + x.T @ (x @ w)
+    return w - 0.1 * m, m
+
+
+def read_after(w: Any, m: Any, x: Any) -> Any:
+    """The new weight is an output and read once more, so it may have a form that both share."""
+    m = 0.9 * m + x.T @ (x @ w)
+    w = w - 0.1 * m
+    return w, m, x @ w
+
+
+@pytest.mark.parametrize("f", [momentum, read_after])
+def test_network_and_simulation_say_the_same_bytes_of_donated_state(f: Any) -> None:
+    """A weight that is gathered over the donated one lies beside it, where decisions have it so."""
+    program = program_of(f, f32(32, 64), f32(32, 64), f32(16, 32), donate_argnums=(0, 1))
+    assert_the_same_bytes(build_model(problem(program, AXES)), 60)
+
+
 class Enough(Exception):
     """Somebody wants no more."""
 
