@@ -1,10 +1,9 @@
 """Which reduce-scatters a compiler keeps: those whose parts are whole tiles of the memory that they lie in.
 
 A TPU holds an array in tiles of 8 x 128 elements of its last two dimensions (a vector in tiles of 1024), and may store
-another dimension last where it is as long as a tile. A reduce-scatter hands every device whole tiles; where no order of
-the dimensions allows that, the compiler makes an all-reduce of twice the bytes and cuts its result. It holds on machines
-whose profile says so (`scatters_tiles` of `CompiledWork`), and was read off small programs
-(experiments/compiled_scatters).
+another dimension last where it is as long as a tile. A reduce-scatter hands every device whole tiles; where no order
+of the dimensions allows that, the compiler makes an all-reduce of twice the bytes and cuts its result. It holds on
+machines whose profile says so (`scatters_tiles` of `CompiledWork`, docs/costmodels.md).
 """
 
 from typing import Final
@@ -16,7 +15,7 @@ LANES: Final = 128
 ROWS: Final = 8
 """Elements of a tile along the dimension before it."""
 LAST_BYTES: Final = 512
-"""A part along the last dimension is a multiple of so many bytes: lanes of four bytes each, which small elements share."""
+"""A part along the last dimension is a multiple of so many bytes: lanes of four bytes, which small elements share."""
 
 
 def scatters_tiles(shapes: np.ndarray, dims: np.ndarray, element_bytes: float) -> np.ndarray:

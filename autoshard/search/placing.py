@@ -182,7 +182,8 @@ def placed_states(model: Model, index: int, wanted: Factors, open_atoms: frozens
             ]
         else:
             states = space.by_factors.get(tuple(map(tuple, wanted)), [])
-            states = [*states, *_passing_on(space, wanted)] if adds else states
+            if adds and any(s in kept for s in states):
+                states = [*states, *_passing_on(space, wanted)]
         states_left = sorted(kept[s] for s in states if s in kept)
         if states_left or not any(wanted):
             return np.array(states_left, np.int64)

@@ -216,8 +216,9 @@ def report(rows: list[dict[str, str]]) -> Iterator[str]:
     held_out = {case.name for case in CASES if case.held_out and not case.new}
     yield from agreement([r for r in done if r["form"] == "explicit"], "")
     yield from agreement([r for r in done if r["form"] == "explicit" and r["case"] in held_out], " of held-out cases")
-    new = {case.name for case in CASES if case.new}
-    yield from agreement([r for r in done if r["form"] == "explicit" and r["case"] in new], " of new held-out cases")
+    for which, told in ((1, " of new held-out cases"), (2, " of the newest held-out cases")):
+        new = {case.name for case in CASES if case.new == which}
+        yield from agreement([r for r in done if r["form"] == "explicit" and r["case"] in new], told)
     yield from forms(done)
     yield from of_calibration(done)
     yield from best_of_cases(done, OURS, ENOUGH)

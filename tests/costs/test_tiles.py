@@ -36,7 +36,7 @@ def test_a_scatter_of_whole_tiles_is_kept(part: tuple[int, ...], dim: int, eleme
 
 
 def scattered(columns: int, machine: str) -> Any:
-    """A plan of a matmul whose partial sums, bfloat16 on two devices, are scattered along its columns; its rows cannot be."""
+    """A plan of a matmul whose partial sums are scattered along its columns; its rows cannot be."""
     pins = [Pin("x", '[{}, {"m"}]'), Pin("w", '[{"m"}, {}]'), Pin("out", '[{}, {"m"}]')]
     specs = jax.ShapeDtypeStruct((4099, 8192), jnp.bfloat16), jax.ShapeDtypeStruct((8192, columns), jnp.bfloat16)
     return api.plan(
