@@ -244,6 +244,8 @@ def of_calibration(done: Sequence[Mapping[str, str]]) -> Iterator[str]:
 
 def agreement(rows: Sequence[Mapping[str, str]], which: str) -> Iterator[str]:
     """How the seconds of plans agree with the compiler's timeline."""
+    if not rows:
+        return
     for key, label in zip(PRICES, ("serial", "overlap", "calibrated serial", "calibrated overlap"), strict=True):
         off = [abs(float(r[key]) / float(r["expected_s"]) - 1) for r in rows]
         pairs = right = 0
