@@ -273,6 +273,7 @@ def forms(done: Sequence[Mapping[str, str]]) -> Iterator[str]:
             plans.setdefault((row["case"], *(row[k] for k in PRICES)), {})[row["form"]] = row
     both = [(key[0], by) for key, by in plans.items() if len(by) == 2]
     differ = right = 0
+    told: dict[str, list[str]] = {}
     for case, by in both:
         explicit, constraints = (float(by[form]["expected_s"]) for form in ("explicit", "constraints"))
         if abs(constraints / explicit - 1) <= 0.02:
@@ -281,10 +282,10 @@ def forms(done: Sequence[Mapping[str, str]]) -> Iterator[str]:
         takes = "constraints" if own[1] < 0.995 * own[0] else "explicit"
         differ += 1
         right += (takes == "constraints") == (constraints < explicit)
-        yield (
-            f"- {case}, {by['explicit']['candidate']}: {1e3 * explicit:.2f} ms written out, {1e3 * constraints:.2f} as "
-            f"constraints; our own scheduler takes {takes}"
-        )
+        name = by["explicit"]["candidate"]
+        told.setdefault(case, []).append(f"{name} {1e3 * explicit:.2f} and {1e3 * constraints:.2f} ({takes})")
+    for case, words in told.items():
+        yield f"- {case}, ms written out and as constraints (what our own scheduler takes): {', '.join(words)}"
     yield (
         f"- of {len(both)} plans compiled in both forms {differ} differ by more than 2%; our own scheduler takes the "
         f"quicker form of {right} of these"
