@@ -47,6 +47,7 @@ class CompiledWork(BaseModel):
     moved_as_used: whether all-gathers and all-to-alls carry the type that all uses of what they move convert it to,
     and constants are made where they are needed. sums_combined: whether all-reduces of gradients are combined.
     hides_behind_uses: whether a gather of weights hides only where the matmuls that use them take as long.
+    scatters_tiles: whether a reduce-scatter whose parts are no whole tiles of 8 x 128 elements becomes an all-reduce.
     source: a key of the profile's sources.
     """
 
@@ -66,6 +67,7 @@ class CompiledWork(BaseModel):
     moved_as_used: bool = False
     sums_combined: bool = False
     hides_behind_uses: bool = False
+    scatters_tiles: bool = False
     source: str
     note: str | None = None
 

@@ -205,8 +205,8 @@ def _steps(
         layout = step.apply(layout)
         after = _local_bytes(program, schedule, value, layout)
         share = travel.share(step.kind)
-        latency = travel.latency(step.kind)
-        seconds = prices.step_s(step.kind, step.atoms, before * share, after * share, latency)
+        kind = prices.compiled(step, program.type_of(value), layout)
+        seconds = prices.step_s(kind, step.atoms, before * share, after * share, travel.latency(kind))
         behind = travel.behind(step.kind, schedule.mesh.size(step.atoms), prices.constants(step.kind, step.atoms)[1])
         yield CommRow(
             label, value, step.kind.value, step.atoms, step.dim, step.to_dim,

@@ -3,13 +3,17 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from autoshard.costmodels.compiled import WorkKind
 from autoshard.costmodels.machine import AxisPart, Machine
 from autoshard.costs.kinds import work_kinds
+from autoshard.costs.tiles import scatters_tiles
 from autoshard.costs.travel import Travel, Travels
 from autoshard.program.program import Op, Program
-from autoshard.sharding.layout import AtomMesh
-from autoshard.sharding.steps import StepKind
+from autoshard.program.types import TensorType, dtype_bytes
+from autoshard.sharding.layout import AtomMesh, Layout
+from autoshard.sharding.steps import Step, StepKind
 
 _LOCAL = (StepKind.SLICE, StepKind.MASK)
 
@@ -69,6 +73,20 @@ class StepPrices:
                     beta *= self.mesh.size(atoms)
                 self._constants[key] = (float(alpha), float(beta))
         return self._constants[key]
+
+    @property
+    def scatters_tiles(self) -> bool:
+        """Whether the machine's compiler scatters whole tiles only (`tiles`)."""
+        compiled = self.machine.profile.compiled_work
+        return compiled is not None and compiled.scatters_tiles
+
+    def compiled(self, step: Step, type_: TensorType, after: Layout) -> StepKind:
+        """The collective that a step of a reshard is compiled to, given the layout that it leads to."""
+        if step.kind is not StepKind.REDUCE_SCATTER or not self.scatters_tiles:
+            return step.kind
+        part = np.array([after.local_shape(type_.shape, self.mesh)])
+        kept = scatters_tiles(part, np.array([step.dim]), dtype_bytes(type_.dtype))[0]
+        return StepKind.REDUCE_SCATTER if kept else StepKind.ALL_REDUCE
 
     def step_s(
         self, kind: str, atoms: Sequence[int], before_bytes: float, after_bytes: float, latency: float = 1.0

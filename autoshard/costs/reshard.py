@@ -18,6 +18,7 @@ from scipy.sparse.csgraph import shortest_path
 from autoshard.costs.critical import Role
 from autoshard.costs.exposure import Exposure
 from autoshard.costs.pricing import StepPrices, step_bytes
+from autoshard.costs.tiles import scatters_tiles
 from autoshard.costs.travel import PLAIN, Travel
 from autoshard.program.types import TensorType, dtype_bytes
 from autoshard.sharding.layout import AtomMesh, Layout
@@ -357,7 +358,8 @@ class ReshardTables:
     ) -> np.ndarray:
         """Seconds of these steps of a graph, for a value of a type in a role."""
         element = dtype_bytes(type_.dtype)
-        local = np.array([prod(lay.local_shape(type_.shape, self.mesh)) * element for lay in nodes], np.float64)
+        shapes = np.array([lay.local_shape(type_.shape, self.mesh) for lay in nodes], np.int64).reshape(len(nodes), -1)
+        local = shapes.prod(axis=1, dtype=np.float64) * element
         used, places = np.unique(graph.numbers[number], return_inverse=True)
         prices = np.zeros((len(used), 4))
         for row, step in enumerate(graph.steps[k] for k in used.tolist()):
@@ -367,5 +369,13 @@ class ReshardTables:
             moved = beta * travel.share(step.kind)
             prices[row] = (alpha * travel.latency(step.kind), moved, share, step_bytes(step.kind, 0, 1) == 1)
         alpha, beta, share, after = prices[places].T
+        scatters = np.array([graph.steps[k].kind is StepKind.REDUCE_SCATTER for k in used.tolist()], bool)[places]
+        if self.prices.scatters_tiles and scatters.any():
+            dims = np.array([graph.steps[k].dim for k in graph.numbers[number[scatters]].tolist()], np.int64)
+            kept = scatters_tiles(shapes[graph.targets[number[scatters]]], dims, element)
+            for edge in np.flatnonzero(scatters)[~kept]:
+                constants = self.prices.constants(StepKind.ALL_REDUCE, graph.steps[graph.numbers[number[edge]]].atoms)
+                alpha[edge] = constants[0] * travel.latency(StepKind.ALL_REDUCE)
+                beta[edge] = constants[1] * travel.share(StepKind.ALL_REDUCE)
         moved = np.where(after > 0, local[graph.targets[number]], local[graph.sources[number]])
         return np.maximum((alpha + beta * moved) * share, 1e-15)  # a zero would read as "no edge"

@@ -6,11 +6,13 @@ says which factor such an axis cuts, if any.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from autoshard.errors import ShardingError
 from autoshard.formulation.model import NodeKind
+from autoshard.placements.space import OpSpace
 from autoshard.planning import Model
 from autoshard.program.program import Op, Program
 from autoshard.program.rule import ShardingRule
@@ -20,6 +22,9 @@ from autoshard.sharding.axis import AxisRef
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 from autoshard.strategies.choice import Conflicts
+
+_SUM_OF_GRADIENTS: Final = "add_any"
+"""What JAX adds the gradients of a value with several uses by."""
 
 Factors = list[list[int]]
 """Atoms on every factor of an op, major to minor."""
@@ -157,10 +162,13 @@ def allowed_states(model: Model, wanted: Wanted) -> list[np.ndarray]:
 
 def placed_states(model: Model, index: int, wanted: Factors, open_atoms: frozenset[int]) -> np.ndarray:
     """States of an op with these atoms on its factors, and open atoms anywhere; atoms that no state has so are
-    dropped.
+    dropped. A sum of gradients may pass partial sums on in the place of its atoms: they are added before they are
+    scattered, as XLA does it.
     """
-    space = model.collected.nodes[index].space
-    assert space is not None
+    node = model.collected.nodes[index]
+    space = node.space
+    assert space is not None and node.op is not None
+    adds = model.problem.program.ops[node.op].kind == _SUM_OF_GRADIENTS
     kept = {int(s): k for k, s in enumerate(model.encoded.states[index])}
     wanted = [list(atoms) for atoms in wanted]
     while True:
@@ -174,11 +182,23 @@ def placed_states(model: Model, index: int, wanted: Factors, open_atoms: frozens
             ]
         else:
             states = space.by_factors.get(tuple(map(tuple, wanted)), [])
+            if adds and any(s in kept for s in states):
+                states = [*states, *_passing_on(space, wanted)]
         states_left = sorted(kept[s] for s in states if s in kept)
         if states_left or not any(wanted):
             return np.array(states_left, np.int64)
         longest = max(range(len(wanted)), key=lambda f: (len(wanted[f]), f))
         wanted[longest].pop()
+
+
+def _passing_on(space: OpSpace, wanted: Factors) -> list[int]:
+    """Placements that pass partial sums over some of the wanted atoms on, and have the others where they are wanted."""
+    atoms, found = {a for on in wanted for a in on}, []
+    for state, placement in enumerate(space.placements):
+        passed = {a for a, _ in placement.passes} & atoms
+        if passed and placement.factors == tuple(tuple(a for a in on if a not in passed) for on in wanted):
+            found.append(state)
+    return found
 
 
 def stored_states(model: Model, index: int, sharding: TensorSharding) -> np.ndarray | None:

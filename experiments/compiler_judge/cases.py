@@ -9,7 +9,7 @@ class Case:
     """A program of `programs` on a slice.
 
     held_out: chosen after everything that was fitted. new: of these, chosen after the terms of the calibrated prices
-    were changed with the others in view.
+    were changed with the others in view: the first time (1), or the second time (2).
     named: the named strategies among its candidates. annotated: whose shardings of inputs and outputs XLA gets.
     """
 
@@ -19,7 +19,7 @@ class Case:
     mesh: dict[str, int]
     hardware: str
     held_out: bool = field(default=False)
-    new: bool = field(default=False)
+    new: int = field(default=0)
     named: tuple[str, ...] = ("data", "fsdp", "tensor", "fsdp+tensor")
     annotated: str = "fsdp+tensor"
 
@@ -69,9 +69,13 @@ CASES = (
     Case("dense_v5p_2x2x2", "transformer", {**_SCAN, "layers": 4, "batch": 8, "seq": 2048}, _TWO_FOUR, "tpu_v5p",
          held_out=True),
     Case("wide_v5p_2x2x2", "mlp", {**_MLP3, "inputs": 3072, "hidden": 12288, "outputs": 3072, "layers": 2,
-         "batch": 8192}, _TWO_FOUR, "tpu_v5p", held_out=True, new=True),
+         "batch": 8192}, _TWO_FOUR, "tpu_v5p", held_out=True, new=1),
     Case("small_v6e_4x4", "transformer", {**_SCAN, "d_model": 1024, "d_ff": 4096, "heads": 8, "vocab": 16384,
-         "layers": 4, "batch": 32, "seq": 512}, _FOUR_FOUR, "tpu_v6e", held_out=True, new=True),
+         "layers": 4, "batch": 32, "seq": 512}, _FOUR_FOUR, "tpu_v6e", held_out=True, new=1),
     Case("convs_v5p_2x2x2", "convolutions", {"batch": 128, "image": 28, "widths": (128, 256, 256, 512)}, _TWO_FOUR,
-         "tpu_v5p", held_out=True, new=True),
+         "tpu_v5p", held_out=True, new=1),
+    Case("mlp_v6e_2x2", "mlp", {**_MLP, "inputs": 3072, "hidden": 12288, "outputs": 3072, "batch": 4096},
+         {"data": 2, "model": 2}, "tpu_v6e", held_out=True, new=2),
+    Case("small_v5p_2x2x4", "transformer", {**_SCAN, "d_model": 1024, "d_ff": 4096, "heads": 8, "vocab": 16384,
+         "layers": 4, "batch": 32, "seq": 1024}, _FOUR_FOUR, "tpu_v5p", held_out=True, new=2),
 )  # fmt: skip

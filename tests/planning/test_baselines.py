@@ -7,7 +7,7 @@ from plan_cases import f32, machine, mlp, problem
 
 from autoshard import plan
 from autoshard.api.plans import Plan
-from autoshard.api.verbs import plan_traced
+from autoshard.api.verbs import ask, plan_traced
 from autoshard.costs.price import price
 from autoshard.errors import InputError
 from autoshard.frontends.jax.function import TracedFunction, trace
@@ -168,3 +168,14 @@ def test_a_baseline_is_priced_from_its_schedule_as_a_plan_is() -> None:
     assert mine.cost.objective_s == cost.step_s + model.memory_price_s(mine.assignment)
     ticks = evaluate(model.repeats.network, mine.assignment).cost
     assert mine.cost.objective_s == pytest.approx(ticks * model.encoded.tick_s, abs=model.encoded.rounding_s)
+
+
+def test_partial_sums_of_two_gradients_are_added_before_they_are_scattered() -> None:
+    """As XLA does it: a block and the way around it leave partial sums of one gradient, which need one scatter."""
+    model, step = traced_model("resnet")
+    built = build_model(ask(step.program, mesh={"data": 2, "model": 4}, hardware="tpu_v5e").problem)
+    (found,) = price_baselines(built, ["tensor"], model.logical_axes)
+    assert found.assignment is not None
+    cost = price(step.program, built.schedule(found.assignment), built.fusion, built.prices)
+    scattered = [row.where for row in cost.rows if row.kind == "reduce_scatter"]
+    assert scattered and not [where for where in scattered if where.startswith("add_any")]

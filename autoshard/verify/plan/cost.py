@@ -153,8 +153,12 @@ class Pricer:
             share = self.loads.carried(move.kind, way.value, op)
             before, after = (self.local_bytes(way.value, held) * share for held in (move.before, move.after))
             size, seconds = self.step(move.kind, move.atoms, before, after)
-            if self.loads.latency(move.kind, way.value, op) == 0:
-                seconds -= self.machine.alpha_beta(move.kind, self.parts(move.atoms))[0]
+            runs_as = move.kind
+            if move.kind == "reduce_scatter" and self.loads.sums_whole(way.value, move):
+                runs_as = "all_reduce"
+                seconds = self.step(runs_as, move.atoms, before, before)[1]
+            if self.loads.latency(runs_as, way.value, op) == 0:
+                seconds -= self.machine.alpha_beta(runs_as, self.parts(move.atoms))[0]
             behind = inf
             if move.kind == "all_gather":
                 beta = self.machine.alpha_beta(move.kind, self.parts(move.atoms))[1]

@@ -5,6 +5,7 @@ from math import inf
 
 from autoshard.costmodels import Machine
 from autoshard.costmodels.compiled import WorkKind
+from autoshard.verify.plan.flow import Move
 from autoshard.verify.plan.matmuls import MatmulOrder
 from autoshard.verify.plan.placed import uncut
 from autoshard.verify.plan.program import PROGRAM_OP, Body, Graph, Node, element_bytes, trips_of
@@ -31,6 +32,7 @@ class Loads:
         self.narrows = work is not None and work.moved_as_used
         self.combines = work is not None and work.sums_combined
         self.limits = work is not None and work.hides_behind_uses
+        self.tiled = work is not None and work.scatters_tiles
         if self.narrows or self.limits:
             self._read(self.graph.body)
 
@@ -76,6 +78,21 @@ class Loads:
             return 1.0
         leads = value in self.order.leading if op == PROGRAM_OP else op in self.order.leading_ops
         return 1.0 if leads else 0.0
+
+    def sums_whole(self, value: int, move: Move) -> bool:
+        """Whether a reduce-scatter runs as an all-reduce: its parts are no whole tiles (docs/costmodels.md)."""
+        if not self.tiled:
+            return False
+        lengths = [run.length for run in move.after.runs]
+        cut = next(d for d, run in enumerate(move.before.runs) if run != move.after.runs[d])
+        if len(lengths) == 1:
+            return lengths[0] % 1024 > 0
+        from_last = len(lengths) - 1 - cut
+        if from_last > 0:
+            return from_last == 1 and lengths[cut] % 8 > 0
+        if lengths[-1] % 128 > 0:
+            return max(lengths[:-1]) < 128
+        return lengths[-1] * element_bytes(self.graph.values[value].dtype) % 512 > 0
 
     def behind(self, kind: str, value: int, op: int, group: int, s_per_byte: float) -> float:
         """Seconds of the matmuls that use what is gathered, their rows cut over the group, over those of the gather."""
