@@ -57,17 +57,18 @@ def simulate(
     if why is not None:
         raise UnsupportedError(f"--compiler tpu: {why}")
     began = time.monotonic()
-    text = compiled_text(plan, form)
+    compiled = compile_for_tpu(plan, form)
     took = time.monotonic() - began
     if keep is not None:
-        keep(text)
-    return replace(read(plan, read_module(text), title, form, clock), compile_s=took)
+        keep(compiled.text)
+    found = read(plan, read_module(compiled.text), title, form, clock)
+    return replace(found, compile_s=took, peak_bytes=compiled.peak_bytes)
 
 
-def compiled_text(plan: Plan, form: str) -> str:
-    """The scheduled text of the plan's program for a described TPU slice; takes seconds to minutes."""
+def compile_for_tpu(plan: Plan, form: str) -> tpu.Compiled:
+    """The plan's program, compiled for a described TPU slice; takes seconds to minutes."""
     devices = tpu.devices_of(plan.machine, plan.schedule.mesh.mesh.device_ids)
-    return tpu.scheduled_text(plan.lower(form).staged(devices))
+    return tpu.compiled(plan.lower(form).staged(devices))
 
 
 def read(plan: Plan, module: Module, title: str, form: str, clock: str) -> Simulation:
@@ -87,6 +88,7 @@ def read(plan: Plan, module: Module, title: str, form: str, clock: str) -> Simul
         plan=title, form=form, scheduler=f"{tpu.compiler_version()}, ahead of time", clocks=dict(lines),
         planned_s=plan.cost.step_s, estimate_s=plan.step_time.estimate_s,
         planned=planned, changes=changes_between(planned, first), notes=tuple(notes),
+        planned_peak_bytes=plan.memory.peak_bytes,
     )  # fmt: skip
 
 
@@ -102,7 +104,7 @@ def _own(plan: Plan, title: str, form: str, notes: tuple[str, ...]) -> Simulatio
     return Simulation(
         plan=title, form=form, scheduler=OWN_SCHEDULER, clocks={"plan": own_timeline(plan, form)},
         planned_s=plan.cost.step_s, estimate_s=plan.step_time.estimate_s, planned=planned_traffic(plan),
-        notes=notes,
+        notes=notes, planned_peak_bytes=plan.memory.peak_bytes,
     )  # fmt: skip
 
 

@@ -5,7 +5,6 @@ depends on a layout, on which values are copied or on how large a copy is, is a 
 choice of the few decisions behind it.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ from autoshard.costs.padding import Tile
 from autoshard.formulation.chosen import ChosenLayouts
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.encode import Encoded
+from autoshard.formulation.held_orders import hold_other_orders
 from autoshard.formulation.quantities import FREE, Quantities, Quantity
 from autoshard.formulation.repeats import Repeats
 from autoshard.program.program import Block, Op, Origin, Program
@@ -45,10 +45,10 @@ def holdings(
     quantities: Quantities,
 ) -> list[Holding]:
     """All arrays that the simulation of some plan of this network may hold."""
-    return _Lifetimes(program, fusion, liveness, collected, encoded, repeats, mesh, tile, quantities).run()
+    return Lifetimes(program, fusion, liveness, collected, encoded, repeats, mesh, tile, quantities).run()
 
 
-class _Lifetimes:
+class Lifetimes:
     """One backward pass; see `costs.liveness._Pass`, which it follows step by step."""
 
     def __init__(
@@ -116,6 +116,7 @@ class _Lifetimes:
     # -- the backward pass ---------------------------------------------------------------------------
 
     def run(self) -> list[Holding]:
+        """Everything that may be held; to be called once."""
         program, q = self.program, self.q
         end = self.points - 1
         for slot, value in enumerate(program.body.results):
@@ -367,46 +368,8 @@ class _Lifetimes:
             link = self.layouts.links.get(use)
             if link is not None:
                 add(f"{name[link.value]}, resharded for {use}", span, link.value, self.layouts.port(link.target))
-        self._orders(add)
+        hold_other_orders(self, add)
         return out
-
-    def _orders(self, add: Callable[[str, Quantity, int, Quantity], None]) -> None:
-        """Hold the copies that permutes to and from other orders of the devices make; see `costs.memory`."""
-        program, q, end = self.program, self.q, self.points - 1
-        for order in program.orders:
-            if order.where == "output":
-                value = program.body.results[order.index]
-                link = self.layouts.links[Use(PROGRAM, order.index)]
-                add(
-                    "an output in its order of devices",
-                    q.constant((end, end + 1)),
-                    value,
-                    self.layouts.port(link.target),
-                )
-                continue
-            value = program.body.args[order.index] if order.where == "input" else order.index
-            if value not in self.reads:
-                continue
-            read, shared = self.reads[value], self.shared.get(value, self.nothing)
-            if order.where == "value":
-                own = self.interval.get(value, self.nothing)
-
-                def once(r: Span, copy: Any, span: Any) -> Span:
-                    at = r[0] if copy is not None or span is None else span[0]
-                    return at, at + 1
-
-                # the form is the definition where no copy is shared
-                add(f"value {value} in its order", q.lift(once, read, shared, own), value, self.layouts.form(value))
-                continue
-            freed = order.index in program.donated and value not in program.body.results
-            brief = freed or order.index in program.host_inputs
-
-            def beside(r: Span, copy: Any, brief: bool = brief) -> Span:
-                return r[0], r[0] + 1 if brief or copy is not None else r[1] + 1
-
-            add(
-                f"input {order.index} in its order", q.lift(beside, read, shared), value, self.layouts.definition(value)
-            )
 
 
 def _both(one: Span, other: Span) -> Span:

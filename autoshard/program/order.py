@@ -44,8 +44,10 @@ class Order:
 NOTHING: Final = Order()
 
 
-def order_from_json(data: Mapping[str, Any], program: Program) -> Order:
-    """The ``order`` of plan.json; `InputError` where the program has no such use, loop or value."""
+def order_from_json(data: Mapping[str, Any] | None, program: Program) -> Order:
+    """The ``order`` of plan.json (None: nothing); `InputError` where the program has no such use, loop or value."""
+    if data is None:
+        return NOTHING
     try:
         again = frozenset(Use(use["op"], use["slot"], use["region"]) for use in data["again"])
         finished = {loop["op"]: tuple(loop["values"]) for loop in data["finished"]}

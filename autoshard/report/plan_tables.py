@@ -237,6 +237,8 @@ def _memory(plan: Json) -> "list[RenderableType]":
         head += f"\nin host memory: {bytes_text(memory['host_bytes'])} per device{allowed}"
     if "fits" in memory:
         head += "\n" + _fits(memory)
+    if "order" in plan:
+        head += "\n" + _order(plan["order"])
     held = memory.get("held", [])
     if not held:
         return [head]
@@ -267,6 +269,17 @@ def _fits(memory: Json) -> str:
         return f"does not fit: {allocated}"
     roomy = usable * memory["peak_bytes"] / memory["allocation_bytes"]
     return f"may not fit: {allocated}; a memory_limit of {bytes_text(roomy)} leaves it room"
+
+
+def _order(order: Json) -> str:
+    """What lowering keeps in order for the memory that is planned, in a sentence."""
+    counts = (
+        (len(order["again"]), "gathered again rather than kept"),
+        (len(order["finished"]), "loops that wait for what comes before them"),
+        (len(order["over"]), "outputs written over donated inputs"),
+    )
+    kept = ", ".join(f"{count} {what}" for count, what in counts if count)
+    return f"kept in order: {kept}; else a compiler could hold {bytes_text(order['could_hold_bytes'])} (docs/memory.md)"
 
 
 MOST_MESHES = 12

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autoshard.report.amounts import seconds_text
+from autoshard.report.amounts import bytes_text, seconds_text
 
 _WORK = (("matmuls", "matmul_s"), ("other work", "other_work_s"), ("waiting for collectives", "exposed_s"))
 
@@ -48,6 +48,12 @@ def _one(one: Mapping[str, Any]) -> list[str]:
         )
     for kind, seconds in sorted(one["exposed_by_kind_s"].items(), key=lambda p: -p[1]):
         lines.append(f"    waits     {seconds_text(seconds)} for {kind}")
+    peak, planned = one.get("peak_bytes"), one.get("plan_peak_bytes")
+    if peak and planned:
+        lines.append(
+            f"  memory      {bytes_text(peak)} per device at the peak; the plan says {bytes_text(planned)} "
+            f"({_share(planned, peak)})"
+        )
     lines += [f"  changed     {text}" for text in one["changes"]]
     lines += [f"  note: {text}" for text in one["notes"]]
     return lines

@@ -15,6 +15,7 @@ class Simulation:
 
     form: how the plan was handed to the compiler. scheduler: who ordered it. clocks: clock -> its timeline, where the
     scheduler has several; the first one is the answer. planned_s: the plan's own serial sum; estimate_s: its estimate.
+    planned_peak_bytes: what one device holds at the plan's peak; peak_bytes: what the compiler says of its program.
     changes: what the compiler made of the planned collectives, in words. notes: what is not taken as meant.
     """
 
@@ -25,6 +26,8 @@ class Simulation:
     planned_s: float
     estimate_s: float
     planned: Traffic
+    planned_peak_bytes: int
+    peak_bytes: int | None = None
     changes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     compile_s: float | None = field(default=None, compare=False)
@@ -54,6 +57,8 @@ class Simulation:
             "clocks": {name: t.seconds for name, t in self.clocks.items()},
             "plan_serial_s": self.planned_s,
             "plan_estimate_s": self.estimate_s,
+            "plan_peak_bytes": self.planned_peak_bytes,
+            "peak_bytes": self.peak_bytes,
             "matmul_s": line.total(MATMUL),
             "other_work_s": line.total(OTHER_WORK),
             "copies_s": line.total(COPY),

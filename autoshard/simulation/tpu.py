@@ -7,6 +7,7 @@ machine lays it: position *i* of the mesh is the chip whose coordinates `Machine
 import os
 import tempfile
 from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata, util
 from itertools import permutations
 from math import prod
@@ -102,22 +103,39 @@ def _in_mesh_order(machine: Machine, found: Sequence[Any], device_ids: Sequence[
     return out
 
 
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What the compiler made of a program: its scheduled HLO text, and what one device holds at its peak, in bytes.
+
+    peak_bytes: None where the compiler does not say.
+    """
+
+    text: str
+    peak_bytes: int | None
+
+
 def scheduled_text(staged: Any) -> str:
-    """The compiled, scheduled HLO text of what ``jax.jit(...).lower(...)`` gave; takes up to minutes.
+    """The text of `compiled`."""
+    return compiled(staged).text
+
+
+def compiled(staged: Any) -> Compiled:
+    """What the compiler makes of what ``jax.jit(...).lower(...)`` gave; takes up to minutes.
 
     Raises `UnsupportedError` with the compiler's reason where it refuses the program (too little memory, for one).
     """
     try:
-        compiled = staged.compile()
+        program = staged.compile()
     except Exception as error:  # XlaRuntimeError and others; the text says what the compiler found
         raise UnsupportedError(f"the TPU compiler refuses the program: {_first_lines(error)}") from error
+    peak = getattr(program.memory_analysis(), "peak_memory_in_bytes", None)  # older versions of JAX have no such figure
     try:
-        text = compiled.as_text()
+        text = program.as_text()
     except Exception as error:  # for v5p and v6e printing fails on some asynchronous calls
-        return _dumped_text(staged, error)
+        return Compiled(_dumped_text(staged, error), peak)
     if not text:
         raise UnsupportedError("the TPU compiler gave no text")
-    return str(text)
+    return Compiled(str(text), peak)
 
 
 def _first_lines(error: Exception, width: int = 300) -> str:

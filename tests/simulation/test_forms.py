@@ -40,7 +40,14 @@ def plan():
 def found(form, seconds, scheduler="judge"):
     line = Timeline(seconds, (Event(CORE, "work", MATMUL, 0.0, seconds, 1.0),))
     return Simulation(
-        plan="p", form=form, scheduler=scheduler, clocks={"c": line}, planned_s=1.0, estimate_s=1.0, planned={}
+        plan="p",
+        form=form,
+        scheduler=scheduler,
+        clocks={"c": line},
+        planned_s=1.0,
+        estimate_s=1.0,
+        planned={},
+        planned_peak_bytes=0,
     )
 
 

@@ -13,6 +13,7 @@ import autoshard
 from autoshard.api.simulate import simulate
 from autoshard.cli import main
 from autoshard.errors import InputError, UnsupportedError
+from autoshard.report.simulations import simulation_lines
 from autoshard.simulation.trace import trace_events
 
 needs_libtpu = pytest.mark.skipif(util.find_spec("libtpu") is None, reason="libtpu is not installed")
@@ -104,3 +105,11 @@ def test_the_tpu_compiler_schedules_the_planned_collectives():
     assert found.scheduler.startswith("libtpu ")
     assert found.clocks["roofline"].seconds <= found.clocks["cycles"].seconds
     assert found.timeline.total("matmul") == pytest.approx(plan.cost.compute_s, rel=1.0)
+    assert found.peak_bytes is not None and 0.5 < found.peak_bytes / plan.memory.peak_bytes < 2
+    assert any(line.strip().startswith("memory") for line in simulation_lines([found.to_dict()]))
+
+
+def test_our_own_scheduler_says_nothing_of_memory():
+    found = simulate(planned({"a": 2, "b": 2}), compiler="own")
+    assert found.peak_bytes is None
+    assert not any(line.strip().startswith("memory") for line in simulation_lines([found.to_dict()]))

@@ -23,7 +23,7 @@ from autoshard.program.as_json import (
     without_places,
 )
 from autoshard.program.choices import in_code_from_json, loop_parts_from_json
-from autoshard.program.order import NOTHING, order_from_json
+from autoshard.program.order import order_from_json
 from autoshard.program.program import Program
 from autoshard.trust import placed_config, refusal
 from autoshard.verify.derived import ASKED, NOT_DERIVED, check_derived
@@ -150,21 +150,19 @@ def _run(data: Mapping[str, Any], runnable: Runnable, asked: "Asked | None") -> 
     stated = locals_asked(asked, placed)
     named = [local for local in stated.values() if isinstance(local, str)]
     if config is not None and not config.trusted and named:
-        reason = str(refusal(named[0], config.directory, config.file))
-        return not_done(TEXTS, reason), not_done(NUMBERS, reason)
+        why = str(refusal(named[0], config.directory, config.file))
+        return not_done(TEXTS, why), not_done(NUMBERS, why)
     functions = imported_locals(stated, folder)
     whole = with_locals(replace(runnable.traced, program=with_kernels(placed, kernels)), functions)
     runnable = replace(runnable, traced=whole)
-    reason = difference_to(runnable.traced.program, data)
-    if reason:
+    if reason := difference_to(runnable.traced.program, data):
         return failed(TEXTS, [reason]), not_done(NUMBERS, reason)
     from autoshard.lowering.lower import lower
 
     try:
         mesh = mesh_from_json(data["mesh"])  # type: ignore[arg-type]
         schedule = schedule_from_json(data["schedule"], mesh, runnable.traced.program)
-        order = order_from_json(data["order"], runnable.traced.program) if "order" in data else NOTHING
-        lowered = lower(runnable.traced, schedule, order)
+        lowered = lower(runnable.traced, schedule, order_from_json(data.get("order"), runnable.traced.program))
     except AutoshardError as error:
         return failed(TEXTS, [f"cannot be lowered: {error}"]), not_done(NUMBERS, str(error))
     done = (

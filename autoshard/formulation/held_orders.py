@@ -1,0 +1,47 @@
+"""What permutes to and from other orders of the devices hold, as quantities that depend on decisions."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from autoshard.formulation.quantities import Quantity
+from autoshard.program.schedule import PROGRAM, Use
+
+if TYPE_CHECKING:
+    from autoshard.formulation.lifetimes import Lifetimes, Span
+
+
+def hold_other_orders(life: "Lifetimes", add: Callable[[str, Quantity, int, Quantity], None]) -> None:
+    """Hold the copies that permutes to and from other orders of the devices make; see `costs.memory`."""
+    program, q, end = life.program, life.q, life.points - 1
+    for order in program.orders:
+        if order.where == "output":
+            value = program.body.results[order.index]
+            link = life.layouts.links[Use(PROGRAM, order.index)]
+            add(
+                "an output in its order of devices",
+                q.constant((end, end + 1)),
+                value,
+                life.layouts.port(link.target),
+            )
+            continue
+        value = program.body.args[order.index] if order.where == "input" else order.index
+        if value not in life.reads:
+            continue
+        read, shared = life.reads[value], life.shared.get(value, life.nothing)
+        if order.where == "value":
+            own = life.interval.get(value, life.nothing)
+
+            def once(r: Span, copy: Any, span: Any) -> Span:
+                at = r[0] if copy is not None or span is None else span[0]
+                return at, at + 1
+
+            # the form is the definition where no copy is shared
+            add(f"value {value} in its order", q.lift(once, read, shared, own), value, life.layouts.form(value))
+            continue
+        freed = order.index in program.donated and value not in program.body.results
+        brief = freed or order.index in program.host_inputs
+
+        def beside(r: Span, copy: Any, brief: bool = brief) -> Span:
+            return r[0], r[0] + 1 if brief or copy is not None else r[1] + 1
+
+        add(f"input {order.index} in its order", q.lift(beside, read, shared), value, life.layouts.definition(value))
