@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,10 @@ from autoshard.program.program import Block, Op
 from autoshard.program.schedule import PROGRAM, Schedule, Use
 from autoshard.program.ties import donated_ties
 from autoshard.sharding.layout import AtomMesh, Layout
-from autoshard.sharding.steps import Reshard, Step
+from autoshard.sharding.steps import Reshard, Step, StepKind
+
+NOWHERE: Final = Use(PROGRAM, -1)
+"""No use of any value."""
 
 RunBlock = Callable[[int, Sequence[Any]], list[Any]]
 """(region index, block arguments) -> block results."""
@@ -39,14 +42,15 @@ class _Arrays:
     """The arrays of a block as far as it has run.
 
     values: by value, as it is defined. shared: by value, its shared form. taken: by use. late: by use, the source of a
-    copy that is made when its loop starts. copies: by value and steps the op that took this copy last, and the copy.
+    copy that is made when its loop starts. copies: by value and steps the op that took this copy last, and the copy
+    (None for late ones).
     """
 
     values: dict[int, Any]
     shared: dict[int, Any] = field(default_factory=dict)
     taken: dict[Use, Any] = field(default_factory=dict)
     late: dict[Use, Any] = field(default_factory=dict)
-    copies: dict[tuple[int, Sequence[Step]], tuple[int, Any]] = field(default_factory=dict)
+    copies: dict[tuple[int, Sequence[Step]], tuple[int | None, Any]] = field(default_factory=dict)
 
 
 class LocalInterpreter:
@@ -104,21 +108,26 @@ class LocalInterpreter:
         if use in now.taken:
             return
         form = now.shared[value] if value in now.shared else now.values[value]
-        if self.order and value in self.program.body.args and reshard.target == self.schedule.definitions[value]:
+        if self.order and self.is_argument_again(value, reshard):
             now.taken[use] = now.values[value]  # not a slice of its shared form, which would be held for it
             return
-        if use in self.order.again:
-            before, copy = now.copies.get((value, reshard.steps), (PROGRAM, None))
-            if before == use.op:  # its other operand has that copy
+        before, copy = now.copies.get((value, reshard.steps), (None, None))
+        if use in self.order.again and before is not None:
+            if before == use.op and copy is not None:  # its other operand has that copy
                 now.taken[use] = copy
                 return
-            if before != PROGRAM:
+            if before in self.program.ops:
                 form = after(form, [now.values[v] for v in self.program.ops[before].results if v in now.values])
-        if use.op in self.order.finished and not self.no_larger(value, reshard):
+        if use.region < 0 and use.op in self.order.finished and not self.no_larger(value, reshard):
             now.late[use] = form
         else:
             now.taken[use] = self.reshard(form, reshard, value, use)
         now.copies[value, reshard.steps] = use.op, now.taken.get(use)
+
+    def is_argument_again(self, value: int, reshard: Reshard) -> bool:
+        """Whether a reshard only slices the shared form of an argument of the program to what the argument is."""
+        back = reshard.target == self.schedule.definitions[value] and value in self.program.body.args
+        return back and value in self.schedule.shared and all(s.kind is StepKind.SLICE for s in reshard.steps)
 
     def start(self, loop: Op, block: Block, now: "_Arrays") -> None:
         """Take the operands of a loop that can start only when what comes before it in the program is finished.
@@ -128,11 +137,11 @@ class LocalInterpreter:
         """
         places: list[tuple[dict[Any, Any], Any]] = []
         for value in self.order.finished[loop.id]:
-            reshard, use = self.schedule.shared.get(value), self.only_uses.get(value)
+            reshard, use = self.schedule.shared.get(value), self.only_uses.get(value, NOWHERE)
             if reshard is not None and (value in now.shared or self.no_larger(value, reshard)):
                 self.share(value, reshard, now)
                 places.append((now.shared, value))
-            elif use is not None and self.made_at_once(value, self.schedule.uses[use]):
+            elif reshard is None and use in self.schedule.uses and self.made_at_once(value, self.schedule.uses[use]):
                 now.taken[use] = self.reshard(now.values[value], self.schedule.uses[use], value, use)
                 places.append((now.taken, use))
             else:

@@ -7,8 +7,13 @@ from typing import Any
 import jax
 from collective_order import unordered_collectives
 
+from autoshard.costs.fusion import analyse as fuse
+from autoshard.costs.liveness import analyse
+from autoshard.costs.ordering import order_to_keep
 from autoshard.frontends.jax.function import TracedFunction, trace
 from autoshard.lowering.lower import Lowered, lower
+from autoshard.program.order import NOTHING, Order
+from autoshard.program.program import Program
 from autoshard.program.schedule import Schedule
 from autoshard.verify.runs.collectives import UNCOMBINED, compare
 from autoshard.verify.runs.hlo import hlo_collectives
@@ -34,6 +39,13 @@ FAST: dict[str, Any] = {**UNCOMBINED, **_fast()}
 """The collectives as written, and code that need not be fast."""
 
 
+def order_of(program: Program, schedule: Schedule) -> Order:
+    """All that can be kept in order, as on a device without memory, for every other program; nothing for the others."""
+    if len(program.ops) % 2:
+        return NOTHING
+    return order_to_keep(program, schedule, analyse(program, fuse(program)), None, 0)
+
+
 class Original:
     """A function, traced once and run once unsharded."""
 
@@ -43,7 +55,7 @@ class Original:
         self.expected = jax.jit(f).lower(*args).compile(compiler_options={"xla_backend_optimization_level": 0})(*args)
 
     def lower(self, schedule: Schedule) -> Lowered:
-        return lower(self.traced, schedule)
+        return lower(self.traced, schedule, order_of(self.traced.program, schedule))
 
 
 @dataclass(frozen=True)
