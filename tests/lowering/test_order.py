@@ -4,6 +4,7 @@ docs/memory.md tells the four ways in which compilers take more.
 """
 
 import re
+from importlib import util
 
 import jax
 import numpy as np
@@ -51,6 +52,7 @@ def test_each_thing_that_is_kept_in_order_passes_a_barrier() -> None:
 
 
 @pytest.mark.tpu_compiler
+@pytest.mark.skipif(util.find_spec("libtpu") is None, reason="needs the package libtpu")
 def test_the_tpu_compiler_merges_equal_gathers_unless_the_order_is_kept() -> None:
     """Of one gather for each loop one is left, held from the first to the last. Seen with libtpu 0.0.42.1."""
     from autoshard.simulation import tpu
