@@ -42,8 +42,8 @@ class _Arrays:
     """The arrays of a block as far as it has run.
 
     values: by value, as it is defined. shared: by value, its shared form. taken: by use. late: by use, the source of a
-    copy that is made when its loop starts. copies: by value and steps the op that took this copy last, and the copy
-    (None for late ones).
+    copy that is made when its loop starts. copies: by value and steps the op that took this copy last, and what
+    it was made of.
     """
 
     values: dict[int, Any]
@@ -111,18 +111,17 @@ class LocalInterpreter:
         if self.order and self.is_argument_again(value, reshard):
             now.taken[use] = now.values[value]  # not a slice of its shared form, which would be held for it
             return
-        before, copy = now.copies.get((value, reshard.steps), (None, None))
+        before, source = now.copies.get((value, reshard.steps), (None, None))
         if use in self.order.again and before is not None:
-            if before == use.op and copy is not None:  # its other operand has that copy
-                now.taken[use] = copy
-                return
-            if before in self.program.ops:
+            if before == use.op:  # its other operand has that copy as well
+                form = source
+            elif before in self.program.ops:
                 form = after(form, [now.values[v] for v in self.program.ops[before].results if v in now.values])
         if use.region < 0 and use.op in self.order.finished and not self.no_larger(value, reshard):
             now.late[use] = form
         else:
             now.taken[use] = self.reshard(form, reshard, value, use)
-        now.copies[value, reshard.steps] = use.op, now.taken.get(use)
+        now.copies[value, reshard.steps] = use.op, form
 
     def is_argument_again(self, value: int, reshard: Reshard) -> bool:
         """Whether a reshard only slices the shared form of an argument of the program to what the argument is."""
