@@ -15,13 +15,12 @@ from typing import Final
 
 import numpy as np
 
-from autoshard.costs.liveness import Liveness, Size, analyse, only_uses
+from autoshard.costs.liveness import Liveness, Size, analyse, only_uses, replaced_inputs
 from autoshard.costs.memory import Held, holdings, sizes
 from autoshard.costs.padding import Tile
-from autoshard.program.order import LOOPS, Order
+from autoshard.program.order import LOOPS, NOTHING, Order
 from autoshard.program.program import Block, Op, Program
 from autoshard.program.schedule import PROGRAM, Schedule, Use
-from autoshard.program.ties import donated_ties
 from autoshard.sharding.steps import Step
 
 LEAST_SHARE: Final = 0.001
@@ -47,7 +46,7 @@ def order_to_keep(
     """
     held = holdings(program, schedule, liveness, tile)
     if sum(item.bytes for item in held) <= allowed_bytes:
-        return Order()  # even if nothing were ever freed
+        return NOTHING  # even if nothing were ever freed
     size = sizes(program, schedule.mesh, tile)
     live = analyse(program, liveness.fusion, schedule, size)
     again, merged = _made_again(program, schedule, live, size)
@@ -55,7 +54,7 @@ def order_to_keep(
     over, copied = _written_over(program, schedule, live, size)
     could = _peak(held, [*merged, *later, *copied], live.points)
     if could <= allowed_bytes:
-        return Order()
+        return NOTHING
     # what costs the step nothing is kept first: without the copies, then without delays; then nothing is merged either
     if _peak(held, [*merged, *later], live.points) <= allowed_bytes:
         return Order(over=over, could_hold_bytes=could)
@@ -186,7 +185,7 @@ def _written_over(
         if (reshard := schedule.uses.get(Use(op.id, slot))) is not None and not reshard.steps
     }  # fmt: skip
     over, copied = [], []
-    for slot, value in donated_ties(program).items():
+    for slot, value in replaced_inputs(program).items():
         reshard = schedule.uses.get(Use(PROGRAM, slot))
         made = program.body.results[slot]
         if value not in in_loops or reshard is None or value in schedule.shared:

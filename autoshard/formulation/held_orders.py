@@ -1,5 +1,7 @@
 """What permutes to and from other orders of the devices hold, as quantities that depend on decisions."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -10,19 +12,15 @@ if TYPE_CHECKING:
     from autoshard.formulation.lifetimes import Lifetimes, Span
 
 
-def hold_other_orders(life: "Lifetimes", add: Callable[[str, Quantity, int, Quantity], None]) -> None:
+def hold_other_orders(life: Lifetimes, add: Callable[[str, Quantity, int, Quantity], None]) -> None:
     """Hold the copies that permutes to and from other orders of the devices make; see `costs.memory`."""
     program, q, end = life.program, life.q, life.points - 1
     for order in program.orders:
         if order.where == "output":
             value = program.body.results[order.index]
             link = life.layouts.links[Use(PROGRAM, order.index)]
-            add(
-                "an output in its order of devices",
-                q.constant((end, end + 1)),
-                value,
-                life.layouts.port(link.target),
-            )
+            held = q.constant((end, end + 1))
+            add("an output in its order of devices", held, value, life.layouts.port(link.target))
             continue
         value = program.body.args[order.index] if order.where == "input" else order.index
         if value not in life.reads:

@@ -15,6 +15,9 @@ from plan_cases import f32
 import autoshard
 from autoshard.api.plans import Plan
 from autoshard.errors import InfeasibleError, ShardingError, UnsupportedError
+from autoshard.formulation.assign import assignment_of
+from autoshard.planning import Problem, build_model
+from autoshard.solver.network import usage_profile
 from autoshard.verify import check_plan
 from autoshard.verify.runs.checks import Runnable, verify_plan
 
@@ -89,6 +92,18 @@ def test_statements_on_another_grid_are_planned_lowered_and_verified(name: str, 
         assert row["kind"] == "permute"
         assert row["bytes"] == 4 * (64 * 16 if where == "argument" else 64 * 32) / 8
         assert 0 < row["seconds"] < 1e-3
+
+
+@pytest.mark.parametrize("where", ["argument", "code", "result"])
+def test_network_and_simulation_say_the_same_bytes_of_another_order(where: str) -> None:
+    """What a tight memory limit asks for is worked out with the permutes: for the cheapest plan, to the byte."""
+    f, specs, options = stated("turned", where)
+    found = solve(f, *specs, **options)
+    model = build_model(Problem.make(found.program, found.schedule.mesh.mesh, found.machine))
+    start = assignment_of(model.collected, model.encoded, model.repeats, found.schedule)
+    chosen = model.memory.all_of_them()
+    usage = usage_profile(model.memory.network(chosen), model.memory.extended(start, chosen))
+    assert max(held for _, held in usage) == found.memory.peak_bytes
 
 
 def test_arguments_and_results_lie_where_they_are_stated() -> None:
