@@ -101,6 +101,7 @@ def test_network_and_simulation_say_the_same_bytes_of_another_order(where: str) 
     found = solve(f, *specs, **options)
     model = build_model(Problem.make(found.program, found.schedule.mesh.mesh, found.machine))
     start = assignment_of(model.collected, model.encoded, model.repeats, found.schedule)
+    assert start is not None
     chosen = model.memory.all_of_them()
     usage = usage_profile(model.memory.network(chosen), model.memory.extended(start, chosen))
     assert max(held for _, held in usage) == found.memory.peak_bytes
