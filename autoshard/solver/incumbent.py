@@ -12,7 +12,7 @@ import numpy as np
 
 from autoshard.deadline import clock
 from autoshard.solver.judge import judge_of
-from autoshard.solver.network import CostNetwork, Evaluation
+from autoshard.solver.network import CostNetwork, Evaluation, most_cost
 from autoshard.solver.solution import EARLIER
 
 if TYPE_CHECKING:
@@ -79,6 +79,11 @@ class Race:
     def judge(self) -> Callable[[np.ndarray], Evaluation]:
         """What `network.evaluate` says of assignments of the original network."""
         return judge_of(self.network)
+
+    @cached_property
+    def beyond(self) -> int:
+        """More than any assignment costs: the threshold while none is known."""
+        return most_cost(self.network) + 1
 
     def seconds(self) -> float:
         """Since the start of the run."""
@@ -172,8 +177,8 @@ class Race:
         bound = prover.bound
         if not prover.costs:
             return bound if bound == math.inf else -math.inf
-        if self.cost is None:  # above every threshold, which is no proof that there is nothing
-            return bound if bound < math.inf else -math.inf
+        if self.cost is None:  # nothing costs less than what nothing costs
+            return bound if bound < math.inf or prover is not self.standing else -math.inf
         return min(bound, int(self.target()) + 1)
 
     def _provers(self) -> "list[Prover | Reduced | Standing]":
@@ -197,7 +202,10 @@ class Race:
                 break
             self.last_resort(known)
             self.last_resort = None
-        return (None if best is None or bound == -math.inf else best.proof), bound
+        proof = None if best is None or bound == -math.inf else best.proof
+        if proof is not None and best is not None and best.costs and self.cost is None and bound == math.inf:
+            proof.beyond = self.beyond
+        return proof, bound
 
     def _tell(self) -> None:
         if self.report is not None:

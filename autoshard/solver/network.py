@@ -17,6 +17,9 @@ from autoshard.errors import InputError
 from autoshard.solver.factored import IMPOSSIBLE, Factored
 
 
+_LOWEST = np.iinfo(np.int64).min
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What a node keeps live in the half-open interval [start, stop): an amount for each state (int64, bytes)."""
@@ -140,6 +143,13 @@ def evaluate(network: CostNetwork, assignment: Sequence[int]) -> Evaluation:
     peak = max((live for _, live in usage_profile(network, assignment)), default=0)
     within = network.usage_limit is None or peak <= network.usage_limit
     return Evaluation(total if allowed else None, peak, allowed and within)
+
+
+def most_cost(network: CostNetwork) -> int:
+    """Every table at its largest allowed entry: no assignment costs more. 0 for a table that allows nothing."""
+    tables = [*network.costs, *(edge.costs for edge in network.edges)]
+    most = {id(table): int(table[table < IMPOSSIBLE].max(initial=_LOWEST)) for table in {id(t): t for t in tables}.values()}
+    return sum(0 if most[id(table)] == _LOWEST else most[id(table)] for table in tables)
 
 
 def without_costs(network: CostNetwork) -> CostNetwork:

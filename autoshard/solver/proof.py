@@ -31,8 +31,6 @@ GUESSED, RISING = 0.1, 1.1
 """How far above the bound a guess is, as a share of the bound; the next share is so much larger."""
 LAST_GUESS = 0.9
 """From this share of the cost of what is known on, nothing is guessed: the proof for what is known is as quick."""
-NOTHING_KNOWN = 2**59
-"""The threshold while no assignment is known: more than any costs."""
 
 
 def search_exactly(race: Race, work: Work, backtracks: int, slots: list[int], below: float = math.inf) -> bool:
@@ -40,7 +38,7 @@ def search_exactly(race: Race, work: Work, backtracks: int, slots: list[int], be
     is nothing else.
     """
     below = min(below, race.target() + 1)
-    upper = None if below >= NOTHING_KNOWN else int(below)
+    upper = None if below >= race.beyond else int(below)
     result = solve_work(work, upper=upper, backtracks=backtracks, seconds=race.patience(), slots=slots)
     if result is None:
         return False
@@ -103,7 +101,7 @@ def prover(race: Race, work: Work, *, costs: bool = True, ceiling: float = math.
 
     def threshold() -> int:
         target = race.target()
-        return NOTHING_KNOWN if math.isinf(target) else int(target) + 1
+        return race.beyond if math.isinf(target) else int(target) + 1
 
     def offer(choice: dict[int, int]) -> None:
         race.offer([choice[i] for i in range(race.network.n_nodes)])

@@ -73,7 +73,7 @@ class Solution:
             return None
         from autoshard.solver.certify.certificate import certificate_of
 
-        return certificate_of(self.proof, None if self.status == "infeasible" else self.lower_bound)
+        return certificate_of(self.proof, self.proof.beyond if self.status == "infeasible" else self.lower_bound)
 
     @property
     def gap(self) -> float | None:

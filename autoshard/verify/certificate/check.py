@@ -16,7 +16,8 @@ END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE, P
 class Verdict:
     """What a certificate proves.
 
-    bound: no feasible assignment costs less (None: there is none). steps: how many reductions were replayed. records:
+    bound: no feasible assignment costs less (None: there is none; that is proved, too, where the bound that is claimed is
+    more than every table at its largest allowed entry). steps: how many reductions were replayed. records:
     how many sets of messages were weighed. leaves: how many parts the branches end in.
     """
 
@@ -43,7 +44,7 @@ def check_certificate(
 
 class _Judge:
     def __init__(self, stream: Stream, residual: Residual) -> None:
-        self.stream, self.residual = stream, residual
+        self.stream, self.residual, self.most = stream, residual, residual.most
         self.claimed: int | None = stream.head["bound"]
         self.steps = self.records = self.leaves = 0
         self.layout: Layout | None = None
@@ -64,7 +65,8 @@ class _Judge:
             else:
                 self._step(code)
                 self.closed = self.residual.empty
-        return Verdict(self.claimed, self.steps, self.records, max(1, self.leaves))
+        none = self.claimed is not None and self.claimed > self.most
+        return Verdict(None if none else self.claimed, self.steps, self.records, max(1, self.leaves))
 
     def _step(self, code: int) -> None:
         stream, residual = self.stream, self.residual

@@ -25,7 +25,7 @@ class Residual:
 
     unary[i]: costs of node i, None where it is gone. tables[i][j]: costs of an edge, rows are states of i. held[i]:
     (first slot, last slot + 1, amounts per state). domain[i]: original indices of its states. times: when each
-    time slot begins that still counts. limit: for each slot. constant: the cost of nodes that were folded away.
+    time slot begins that still counts. limit: for each slot. constant: the cost of nodes that were folded away. most: no assignment costs more.
     """
 
     def __init__(
@@ -40,21 +40,24 @@ class Residual:
         self.domain = [np.arange(len(c)) for c in costs]
         self.tables: list[dict[int, np.ndarray]] = [{} for _ in range(n)]
         self.constant = 0
-        total = 0
+        total = self.most = 0
         for c in costs:
             own = np.asarray(c, dtype=np.int64)
             fine = own < FORBIDDEN_COST
             total += int(np.abs(own[fine]).max(initial=0))
+            self.most += int(own[fine].max()) if fine.any() else 0
             self.unary.append(np.where(fine, own, NOT_ALLOWED))
-        marked: dict[int, tuple[np.ndarray, np.ndarray, int]] = {}  # a table that several edges share is read once
+        marked: dict[int, tuple[np.ndarray, np.ndarray, int, int]] = {}  # a table that several edges share is read once
         for i, j, table in edges:
             if id(table) not in marked:
                 own = np.asarray(table, dtype=np.int64)
                 fine = own < FORBIDDEN_COST
                 largest = int(np.abs(own[fine]).max(initial=0))
-                marked[id(table)] = (table, own if fine.all() else np.where(fine, own, NOT_ALLOWED), largest)
-            _, own, largest = marked[id(table)]
+                most = int(own[fine].max()) if fine.any() else 0
+                marked[id(table)] = (table, own if fine.all() else np.where(fine, own, NOT_ALLOWED), largest, most)
+            _, own, largest, most = marked[id(table)]
             total += largest
+            self.most += most
             if i == j:
                 self.unary[i] = _sum(self._unary(i), np.ascontiguousarray(np.diagonal(own)))
             else:
