@@ -52,6 +52,11 @@ _FREE_SHARE, _FREE_SHARE_OF_DEVICE = 0.5, 0.8
 """The part of a time limit that solving without the memory limit may take, and where the limit is only the device's:
 most programs are within that."""
 _CLOSELY = Step()
+_AT_ALL = Step(rough=1.0, share=0.01, proves=False)
+"""How closely it is looked whether anything fits: what reductions, shaving and a few messages show."""
+_WHOLE_ENTRIES = 4_000_000
+"""That is looked at where the network without anything that several decisions hold has so many table entries at most:
+with all of that it has up to some fifteen times as many."""
 
 
 def decide(model: Model, options: SearchOptions | None = None, *, starts: Sequence[Sequence[int]] = ()) -> Decision:
@@ -163,6 +168,8 @@ class _Run:
         if self.known is None:
             full = self._nothing_fits(full, free, limit)
             self.known = self._first(limit, free)
+            if self.known is None and not interrupted_in(self.rounds) and self._entries <= _WHOLE_ENTRIES:
+                self._at_all(limit)
         stopped = Stopped.INTERRUPT if interrupted_in(self.rounds) else None
         found = () if self.known is None else (self.known[0].assignment,)
         starts = [*self.starts, *(one for one in found if one is not None)]
@@ -274,6 +281,19 @@ class _Run:
         if solution.status == "infeasible":
             raise no_answer(self.model, solution, self.seen, limit, more)
         return more
+
+    def _at_all(self, limit: int) -> None:
+        """Look whether anything fits, by the network that knows of all that plans hold at any moment: soon it is proved
+        that nothing does, or something is found; rounds take long to come to a moment at which nothing fits. Raises the
+        error where nothing fits."""
+        chosen = self.model.memory.all_of_them()
+        network, until = self.model.within(limit, chosen), self.options.deadline.part(_LIMITED_SHARE)
+        what = "looking whether anything fits the memory limit at all"
+        solution = self._search(network, what, (), until, _AT_ALL, within=limit, moments=chosen)
+        if solution.status == "infeasible":
+            raise no_answer(self.model, solution, self.seen, limit, chosen)
+        if solution.assignment is not None:
+            self._fits(solution, solution.assignment, limit)
 
     @property
     def small(self) -> bool:

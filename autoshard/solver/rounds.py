@@ -58,6 +58,8 @@ SPLIT_SLICE = 30_000_000
 SCATTERED, SCATTERED_EVERY = 8, 4
 """Decodings at other prices before a proof at effort 1, while nothing good is known; and slices of splitting before one
 more, twice as many after each that finds nothing better."""
+SCATTERED_ENTRIES = 1_500_000
+"""In larger networks, whose decodings take a second and more each, that finds next to nothing."""
 FACET_NODES = 3_000
 """Larger networks are not built up facet by facet when an assignment is known."""
 EXACT_ENTRIES = 1_500_000
@@ -251,6 +253,8 @@ class Rounds:
     def _scatter_from(self, proving: Prover) -> None:
         """While nothing good is known, look at other prices than those of a proof of the whole reduced network."""
         if not self.limited or proving.prices is None or len(proving.prices) != self.state.flat.slots:
+            return
+        if self.entries > SCATTERED_ENTRIES:
             return
         self.scatter.prices = proving.prices
         if self.scatter.wanted:
