@@ -4,18 +4,22 @@ Brute force over all assignments is the judge of what is true.
 """
 
 import functools
+import itertools
 import json
 import lzma
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ortools.sat.python import cp_model
 from solver_cases import judged, optimum, random_network, tight
 
-from autoshard.solver import CostNetwork, Edge, Solution, Usage, solve
+from autoshard.solver import IMPOSSIBLE, CostNetwork, Edge, Solution, Usage, evaluate, solve
 from autoshard.solver.certify.certificate import packed
 from autoshard.solver.incumbent import OutOfTime, Race
+from autoshard.solver.network import most_cost
 from autoshard.verify.certificate import CertificateFault
 from autoshard.verify.certificate.stream import Stream, unpacked
 
@@ -190,3 +194,86 @@ def test_a_run_that_is_stopped_at_any_moment_claims_nothing_false(number: int, m
         assert found.status != "infeasible" or least is None
         assert least is None or found.lower_bound <= least
         assert found.status != "optimal" or found.cost == least
+
+
+# -- that nothing is cheaper than what nothing costs -------------------------------------------------------
+
+
+def claimed(data: bytes) -> int | None:
+    return json.loads(data.partition(b"\n")[0])["bound"]
+
+
+def crowded(seed: int) -> CostNetwork:
+    """A network within whose limit nothing fits, which only splits show: every node can hold little, not all at once."""
+    network = tight(seed, nodes=9)
+    least = optimum_peak(network)
+    assert least is not None
+    return replace(network, usage_limit=least - 1)
+
+
+def optimum_peak(network: CostNetwork) -> int | None:
+    """The least peak of an assignment that is allowed."""
+    sizes = (range(len(c)) for c in network.costs)
+    found = (evaluate(network, x) for x in itertools.product(*sizes))
+    return min((e.peak for e in found if e.cost is not None), default=None)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_where_nothing_fits_a_bound_above_all_costs_says_so(seed: int) -> None:
+    network = crowded(seed)
+    found = solve(network)
+    data = found.certificate()
+    assert found.status == "infeasible" and data is not None
+    assert claimed(data) in (None, most_cost(network) + 1)
+    assert judged(network, data).bound is None
+
+
+def fits_by_cpsat(network: CostNetwork) -> bool:
+    """Another engine's word on whether anything is allowed and fits."""
+    model = cp_model.CpModel()
+    chosen = [[model.new_bool_var("") for _ in own] for own in network.costs]
+    for own, costs in zip(chosen, network.costs, strict=True):
+        model.add_exactly_one(own)
+        model.add(sum(x for x, cost in zip(own, costs, strict=True) if cost >= IMPOSSIBLE) == 0)
+    for edge in network.edges:
+        for a, b in np.argwhere(edge.costs >= IMPOSSIBLE).tolist():
+            model.add_bool_or(chosen[edge.first][a].negated(), chosen[edge.second][b].negated())
+    held = [(u, own) for own, usages in zip(chosen, network.usages, strict=True) for u in usages]
+    for time in {u.start for u, _ in held}:
+        live = [n * x for u, own in held if u.start <= time < u.stop for n, x in zip(u.amounts.tolist(), own, strict=True)]
+        model.add(sum(live) <= (network.usage_limit or 0))
+    return cp_model.CpSolver().solve(model) != cp_model.INFEASIBLE
+
+
+@functools.cache
+def splits_show() -> CostNetwork:
+    """A network within whose limit nothing fits, which neither reductions nor shaving show."""
+    network = tight(6, nodes=14, states=6)
+    while (found := solve(network)).peak is not None:
+        network = replace(network, usage_limit=found.peak - 1)
+    return network
+
+
+def test_a_proof_with_costs_that_nothing_fits_is_no_longer_than_its_splits() -> None:
+    network = splits_show()
+    data = solve(network).certificate() or b""
+    assert claimed(data) == most_cost(network) + 1
+    verdict = judged(network, data)
+    assert verdict.bound is None and verdict.leaves > 2
+    assert not fits_by_cpsat(network)
+
+
+def test_a_bound_above_all_costs_is_refused_where_something_fits() -> None:
+    network = splits_show()
+    data = solve(network).certificate() or b""
+    roomier = replace(network, usage_limit=(network.usage_limit or 0) + 1)
+    assert fits_by_cpsat(roomier)
+    with pytest.raises(CertificateFault):
+        judged(roomier, data)
+
+
+def test_a_bound_that_something_may_cost_is_no_proof_that_there_is_nothing() -> None:
+    """Two states cost all that the tables have at most, so the checker takes the bound for what it is."""
+    network = CostNetwork([np.array([3, 7]), np.array([0, 5])], [Edge(0, 1, np.array([[10**15, 1], [10**15, 2]]))])
+    data = solve(network).certificate() or b""
+    assert judged(network, data).bound == 3 + 5 + 1 < most_cost(network) == 7 + 5 + 2
