@@ -52,7 +52,7 @@ _FREE_SHARE, _FREE_SHARE_OF_DEVICE = 0.5, 0.8
 """The part of a time limit that solving without the memory limit may take, and where the limit is only the device's:
 most programs are within that."""
 _CLOSELY = Step()
-_AT_ALL = Step(rough=1.0, share=0.01, proves=False)
+_AT_ALL = Step(rough=1.0, share=0.05, proves=False)
 """How closely it is looked whether anything fits: what reductions, shaving and a few messages show."""
 _WHOLE_ENTRIES = 4_000_000
 """That is looked at where the network without anything that several decisions hold has so many table entries at most:
