@@ -62,3 +62,29 @@ def test_a_refusal_that_hangs_on_what_is_held_at_many_moments_is_proved() -> Non
     with pytest.raises(InfeasibleError) as refused:
         planned({"x": 4}, "tpu_v5e", 9_437_187)
     assert refused.value.facts is not None and refused.value.facts["proved"]
+
+
+def attention(weights: Any, x: Any) -> Any:
+    batch, tokens, width = x.shape
+    q, k, v = ((x @ w).reshape(batch, tokens, 8, -1) for w in weights[:3])
+    shares = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k) / 8.0, axis=-1)
+    return jnp.einsum("bhqk,bkhd->bqhd", shares, v).reshape(batch, tokens, width) @ weights[3]
+
+
+def attention_step(weights: Any, x: Any) -> Any:
+    value, grads = jax.value_and_grad(lambda w: (attention(w, x) ** 2).mean())(weights)
+    return [w - 0.1 * g for w, g in zip(weights, grads, strict=True)], value
+
+
+def test_where_nothing_is_found_it_is_looked_whether_anything_fits_at_all() -> None:
+    """Rounds come to the moments at which nothing fits one after the other, and this took them 20 s."""
+    weights, x = [ShapeDtypeStruct((512, 512), jnp.float32)] * 4, ShapeDtypeStruct((8, 128, 512), jnp.float32)
+    said: list[str] = []
+    with pytest.raises(InfeasibleError) as refused:
+        autoshard.plan(
+            attention_step, weights, x, mesh={"x": 4}, hardware="tpu_v5e", memory_limit=4_018_177,
+            donate_argnums=(0,), progress=said.append,
+        )  # fmt: skip
+    assert refused.value.facts is not None and refused.value.facts["proved"]
+    assert "looking whether anything fits the memory limit at all" in said
+    assert not any("solving within the memory limit" in line for line in said)
