@@ -38,8 +38,6 @@ _IDLE_ROUNDS = 3
 _WIDER = 1.25
 """A large network knows of all that plans may hold at such moments where that makes its tables at most so many times as
 large. Otherwise its answers move what they hold to where it does not know of it, round after round."""
-_WIDER_OF_SMALL = 9.0
-"""The same in smaller ones, which are searched quickly even so."""
 _SOON_NODES = 2_000
 """In networks of up to so many nodes, repeated layers counted one by one, it is soon worked out what several decisions
 hold together. (Layers that share decisions count too: each is in memory at another time.)"""
@@ -251,9 +249,8 @@ class _Run:
         if nearest is None or not room.knows(nearest):
             return chosen
         around = room.around(nearest, limit, chosen)
-        wider = _WIDER_OF_SMALL if self.small else _WIDER
         if is_few(self.model.repeats.network.n_nodes, self.options.effort) or (
-            entries(self.model.within(limit, around)) <= wider * self._entries
+            not self.small and entries(self.model.within(limit, around)) <= _WIDER * self._entries
         ):
             return around
         return room.missing(nearest, limit, chosen)
