@@ -16,7 +16,6 @@ import numpy as np
 from autoshard.errors import InputError
 from autoshard.solver.factored import IMPOSSIBLE, Factored
 
-
 _LOWEST = np.iinfo(np.int64).min
 
 
@@ -148,7 +147,9 @@ def evaluate(network: CostNetwork, assignment: Sequence[int]) -> Evaluation:
 def most_cost(network: CostNetwork) -> int:
     """Every table at its largest allowed entry: no assignment costs more. 0 for a table that allows nothing."""
     tables = [*network.costs, *(edge.costs for edge in network.edges)]
-    most = {id(table): int(table[table < IMPOSSIBLE].max(initial=_LOWEST)) for table in {id(t): t for t in tables}.values()}
+    most = {
+        id(table): int(table[table < IMPOSSIBLE].max(initial=_LOWEST)) for table in {id(t): t for t in tables}.values()
+    }
     return sum(0 if most[id(table)] == _LOWEST else most[id(table)] for table in tables)
 
 

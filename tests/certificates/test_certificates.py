@@ -204,7 +204,7 @@ def claimed(data: bytes) -> int | None:
 
 
 def crowded(seed: int) -> CostNetwork:
-    """A network within whose limit nothing fits, which only splits show: every node can hold little, not all at once."""
+    """A network whose limit is just below the least that any assignment holds at its peak."""
     network = tight(seed, nodes=9)
     least = optimum_peak(network)
     assert least is not None
@@ -240,7 +240,9 @@ def fits_by_cpsat(network: CostNetwork) -> bool:
             model.add_bool_or(chosen[edge.first][a].negated(), chosen[edge.second][b].negated())
     held = [(u, own) for own, usages in zip(chosen, network.usages, strict=True) for u in usages]
     for time in {u.start for u, _ in held}:
-        live = [n * x for u, own in held if u.start <= time < u.stop for n, x in zip(u.amounts.tolist(), own, strict=True)]
+        live = [
+            n * x for u, own in held if u.start <= time < u.stop for n, x in zip(u.amounts.tolist(), own, strict=True)
+        ]
         model.add(sum(live) <= (network.usage_limit or 0))
     return cp_model.CpSolver().solve(model) != cp_model.INFEASIBLE
 

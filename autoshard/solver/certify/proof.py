@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Proof:
     """stages: reductions, and records on what they leave, in turns; then the tree, if there is one.
 
-    bound: what is proved, in the original network's costs; inf: that there is no assignment. beyond: where the latter is
-    proved with costs, what nothing is cheaper than: more than any assignment costs.
+    bound: what is proved, in the original network's costs; inf: that there is no assignment. beyond: where that
+    is proved with costs, what nothing is cheaper than: more than any assignment costs.
     """
 
     stages: "list[list[Event] | list[Record | Shave]]" = field(default_factory=list)

@@ -16,8 +16,8 @@ END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE, P
 class Verdict:
     """What a certificate proves.
 
-    bound: no feasible assignment costs less (None: there is none; that is proved, too, where the bound that is claimed is
-    more than every table at its largest allowed entry). steps: how many reductions were replayed. records:
+    bound: no feasible assignment costs less (None: there is none; that is proved, too, where the bound that is claimed
+    is more than every table at its largest allowed entry). steps: how many reductions were replayed. records:
     how many sets of messages were weighed. leaves: how many parts the branches end in.
     """
 

@@ -25,7 +25,8 @@ class Residual:
 
     unary[i]: costs of node i, None where it is gone. tables[i][j]: costs of an edge, rows are states of i. held[i]:
     (first slot, last slot + 1, amounts per state). domain[i]: original indices of its states. times: when each
-    time slot begins that still counts. limit: for each slot. constant: the cost of nodes that were folded away. most: no assignment costs more.
+    time slot begins that still counts. limit: for each slot. constant: the cost of nodes that were folded away.
+    most: no assignment costs more.
     """
 
     def __init__(
