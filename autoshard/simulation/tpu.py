@@ -69,7 +69,8 @@ def devices_of(machine: Machine, device_ids: Sequence[int] | None = None) -> lis
 
     shape = machine.slice_shape
     slices = machine.num_devices // prod(shape)
-    name = f"{TOPOLOGIES[machine.profile.chip_name]}:{'x'.join(map(str, sorted(shape)))}"
+    lengths = sorted(shape, key=lambda length: (length == 1, length))  # four v5p are 2x2x1, not 1x2x2
+    name = f"{TOPOLOGIES[machine.profile.chip_name]}:{'x'.join(map(str, lengths))}"
     try:
         topology = topologies.get_topology_desc(
             platform="tpu", topology_name=name, **({"num_slices": slices} if slices > 1 else {})

@@ -109,6 +109,15 @@ def test_the_tpu_compiler_schedules_the_planned_collectives():
     assert any(line.strip().startswith("memory") for line in simulation_lines([found.to_dict()]))
 
 
+@needs_libtpu
+def test_four_chips_of_v5p_are_a_slice_too():
+    """Which the compiler knows as 2x2x1, and not as 1x2x2."""
+    from autoshard.simulation.tpu import devices_of
+
+    plan = planned({"a": 2, "b": 2}, hardware="tpu_v5p")
+    assert sorted(list(d.coords) for d in devices_of(plan.machine)) == [[0, 0, 0], [0, 1, 0], [1, 0, 0], [1, 1, 0]]
+
+
 def test_our_own_scheduler_says_nothing_of_memory():
     found = simulate(planned({"a": 2, "b": 2}), compiler="own")
     assert found.peak_bytes is None
