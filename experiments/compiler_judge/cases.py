@@ -78,4 +78,8 @@ CASES = (
          {"data": 2, "model": 2}, "tpu_v6e", held_out=True, new=2),
     Case("small_v5p_2x2x4", "transformer", {**_SCAN, "d_model": 1024, "d_ff": 4096, "heads": 8, "vocab": 16384,
          "layers": 4, "batch": 32, "seq": 1024}, _FOUR_FOUR, "tpu_v5p", held_out=True, new=2),
+    Case("mlp_v5e_2x2", "mlp", {**_MLP, "inputs": 3072, "hidden": 12288, "outputs": 3072, "batch": 4096},
+         {"data": 2, "model": 2}, "tpu_v5e", held_out=True, new=2),
+    Case("wide_v5p_2x2x1", "mlp", {**_MLP3, "inputs": 3072, "hidden": 12288, "outputs": 3072, "layers": 2,
+         "batch": 8192}, {"data": 2, "model": 2}, "tpu_v5p", held_out=True, new=2),
 )  # fmt: skip
