@@ -24,7 +24,7 @@ from autoshard.planning.fitting import anything, entries, first_fit
 from autoshard.planning.heap import give_back
 from autoshard.planning.model import Model
 from autoshard.planning.no_plan import NoAnswerError, no_answer
-from autoshard.planning.steps import SMALL_NODES, Step, is_few, steps
+from autoshard.planning.steps import AT_ALL, SMALL_NODES, SOON_NODES, WHOLE_ENTRIES, WIDER, Step, is_few, steps
 from autoshard.search_options import SearchOptions
 from autoshard.solver.incumbent import Progress
 from autoshard.solver.network import CostNetwork
@@ -35,12 +35,6 @@ _MOST_ROUNDS = 30
 """Most rounds: after each, the network gets nodes for what its answer holds too much of, and is searched again."""
 _IDLE_ROUNDS = 3
 """Rounds that raise no bound, after which a plan that is known is the answer."""
-_WIDER = 1.25
-"""A large network knows of all that plans may hold at such moments where that makes its tables at most so many times as
-large. Otherwise its answers move what they hold to where it does not know of it, round after round."""
-_SOON_NODES = 2_000
-"""In networks of up to so many nodes, repeated layers counted one by one, it is soon worked out what several decisions
-hold together. (Layers that share decisions count too: each is in memory at another time.)"""
 _FIRST_SHARE, _FIRST_TRIES = 0.1, 11
 """The part of what is left of a time limit, and how many searches, that a first plan within the limit may take."""
 _LOOSE_SHARE, _LOOSE_TRIES = 0.3, 4
@@ -52,11 +46,6 @@ _FREE_SHARE, _FREE_SHARE_OF_DEVICE = 0.5, 0.8
 """The part of a time limit that solving without the memory limit may take, and where the limit is only the device's:
 most programs are within that."""
 _CLOSELY = Step()
-_AT_ALL = Step(rough=1.0, share=0.05, proves=False)
-"""How closely it is looked whether anything fits: what reductions, shaving and a few messages show."""
-_WHOLE_ENTRIES = 4_000_000
-"""That is looked at where the network without anything that several decisions hold has so many table entries at most:
-with all of that it has up to some fifteen times as many."""
 
 
 def decide(model: Model, options: SearchOptions | None = None, *, starts: Sequence[Sequence[int]] = ()) -> Decision:
@@ -168,8 +157,7 @@ class _Run:
         if self.known is None:
             full = self._nothing_fits(full, free, limit)
             self.known = self._first(limit, free)
-            if self.known is None and not interrupted_in(self.rounds) and self._entries <= _WHOLE_ENTRIES:
-                self._at_all(limit)
+            self._at_all(limit)
         stopped = Stopped.INTERRUPT if interrupted_in(self.rounds) else None
         found = () if self.known is None else (self.known[0].assignment,)
         starts = [*self.starts, *(one for one in found if one is not None)]
@@ -250,7 +238,7 @@ class _Run:
             return chosen
         around = room.around(nearest, limit, chosen)
         if is_few(self.model.repeats.network.n_nodes, self.options.effort) or (
-            not self.small and entries(self.model.within(limit, around)) <= _WIDER * self._entries
+            not self.small and entries(self.model.within(limit, around)) <= WIDER * self._entries
         ):
             return around
         return room.missing(nearest, limit, chosen)
@@ -283,17 +271,17 @@ class _Run:
         return more
 
     def _at_all(self, limit: int) -> None:
-        """Look whether anything fits, by the network that knows of all that plans hold at any moment: soon it is proved
-        that nothing does, or something is found; rounds take long to come to a moment at which nothing fits. Raises the
-        error where nothing fits."""
-        chosen = self.model.memory.all_of_them()
-        network, until = self.model.within(limit, chosen), self.options.deadline.part(_LIMITED_SHARE)
-        what = "looking whether anything fits the memory limit at all"
-        solution = self._search(network, what, (), until, _AT_ALL, within=limit, moments=chosen)
-        if solution.status == "infeasible":
-            raise no_answer(self.model, solution, self.seen, limit, chosen)
-        if solution.assignment is not None:
-            self._fits(solution, solution.assignment, limit)
+        """While no plan is known: raise the error where it soon shows that nothing fits, by the network that knows of
+        all that plans hold at any moment. Rounds take long to come to a moment at which nothing fits."""
+        if self.known is not None or interrupted_in(self.rounds) or self._entries > WHOLE_ENTRIES:
+            return
+        chosen, until = self.model.memory.all_of_them(), self.options.deadline.part(_LIMITED_SHARE)
+        said, network = "looking whether anything fits the memory limit at all", self.model.within(limit, chosen)
+        found = self._search(network, said, (), until, AT_ALL, within=limit, moments=chosen)
+        if found.status == "infeasible":
+            raise no_answer(self.model, found, self.seen, limit, chosen)
+        if found.assignment is not None:
+            self._fits(found, found.assignment, limit)
 
     @property
     def small(self) -> bool:
@@ -303,7 +291,7 @@ class _Run:
     @property
     def soon(self) -> bool:
         """Whether what several decisions hold together is soon worked out."""
-        return self.small and len(self.model.repeats.class_of) <= _SOON_NODES
+        return self.small and len(self.model.repeats.class_of) <= SOON_NODES
 
     @property
     def bound(self) -> int:

@@ -38,6 +38,19 @@ class Step:
     last: bool = False
 
 
+WIDER = 1.25
+"""A large network knows of all that plans may hold at moments that were too full where that makes its tables at most so
+many times as large. Otherwise its answers move what they hold to where it does not know of it, round after round."""
+SOON_NODES = 2_000
+"""In networks of up to so many nodes, repeated layers counted one by one, it is soon worked out what several decisions
+hold together. (Layers that share decisions count too: each is in memory at another time.)"""
+AT_ALL = Step(rough=1.0, share=0.05, proves=False)
+"""How closely it is looked whether anything fits at all: what reductions, shaving and a few messages show."""
+WHOLE_ENTRIES = 4_000_000
+"""That is looked at where the network without anything that several decisions hold has so many table entries at most:
+with all of that it has up to some fifteen times as many."""
+
+
 def steps(nodes: int, effort: float) -> Iterator[Step]:
     """The kinds of search for a network of so many nodes, in order."""
     if is_few(nodes, effort):

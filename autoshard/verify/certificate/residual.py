@@ -25,8 +25,7 @@ class Residual:
 
     unary[i]: costs of node i, None where it is gone. tables[i][j]: costs of an edge, rows are states of i. held[i]:
     (first slot, last slot + 1, amounts per state). domain[i]: original indices of its states. times: when each
-    time slot begins that still counts. limit: for each slot. constant: the cost of nodes that were folded away.
-    most: no assignment costs more.
+    time slot begins that still counts. limit: for each slot. constant: of nodes folded away. most: nothing costs more.
     """
 
     def __init__(
@@ -40,8 +39,7 @@ class Residual:
         self.unary: list[np.ndarray | None] = []
         self.domain = [np.arange(len(c)) for c in costs]
         self.tables: list[dict[int, np.ndarray]] = [{} for _ in range(n)]
-        self.constant = 0
-        total = self.most = 0
+        self.constant = self.most = total = 0
         for c in costs:
             own = np.asarray(c, dtype=np.int64)
             fine = own < FORBIDDEN_COST
@@ -54,11 +52,10 @@ class Residual:
                 own = np.asarray(table, dtype=np.int64)
                 fine = own < FORBIDDEN_COST
                 largest = int(np.abs(own[fine]).max(initial=0))
-                most = int(own[fine].max()) if fine.any() else 0
-                marked[id(table)] = (table, own if fine.all() else np.where(fine, own, NOT_ALLOWED), largest, most)
+                kept, most = np.where(fine, own, NOT_ALLOWED), (int(own[fine].max()) if fine.any() else 0)
+                marked[id(table)] = (table, own if fine.all() else kept, largest, most)
             _, own, largest, most = marked[id(table)]
-            total += largest
-            self.most += most
+            total, self.most = total + largest, self.most + most
             if i == j:
                 self.unary[i] = _sum(self._unary(i), np.ascontiguousarray(np.diagonal(own)))
             else:
