@@ -140,8 +140,11 @@ def test_a_tree_looks_among_few_states_of_a_part(monkeypatch: pytest.MonkeyPatch
 
 def test_a_plunge_goes_on_from_the_better_half_of_the_part_split_last() -> None:
     plunges = 0
-    for network, _ in CASES:
-        race, work = begun(network)
+    for seed in range(14):
+        try:
+            race, work = begun(tight(seed, nodes=12, states=5))
+        except Infeasible:
+            continue
         proving = prover(race, work)  # no cost is known, so that much stays open
         proving.begin()
         split = proving.tree
