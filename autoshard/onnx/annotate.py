@@ -11,7 +11,7 @@ from autoshard.onnx.axes import lost, placement_of_sharding
 from autoshard.onnx.files import ModelFile, save
 from autoshard.onnx.graph import UNKNOWN, ValueType, all_tensors, node_name
 from autoshard.onnx.infer import written_dims
-from autoshard.onnx.library import onnx_library
+from autoshard.onnx.installed import onnx_library
 from autoshard.onnx.placement import Placement, all_devices, replicated, spec_of
 from autoshard.onnx.specs import (
     IR_VERSION,

@@ -5,7 +5,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from autoshard.onnx.graph import UNKNOWN, ValueType, dtype_name
-from autoshard.onnx.library import onnx_library
+from autoshard.onnx.installed import onnx_library
 from autoshard.onnx.rules import Call
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.files import decode_text, read_bytes, write_bytes
-from autoshard.onnx.library import onnx_library
+from autoshard.onnx.installed import onnx_library
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto

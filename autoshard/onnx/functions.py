@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from autoshard.onnx.graph import UNKNOWN, ValueType, value_types
-from autoshard.onnx.library import onnx_library
+from autoshard.onnx.installed import onnx_library
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

@@ -6,7 +6,7 @@ from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
 from autoshard.errors import InputError
-from autoshard.onnx.library import onnx_library
+from autoshard.onnx.installed import onnx_library
 from autoshard.program.types import dtype_bytes
 
 if TYPE_CHECKING:

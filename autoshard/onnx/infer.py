@@ -8,7 +8,7 @@ from autoshard.errors import InputError
 from autoshard.onnx.check import chosen_configurations, require_sound
 from autoshard.onnx.files import ModelFile
 from autoshard.onnx.graph import Dim
-from autoshard.onnx.library import onnx_library
+from autoshard.onnx.installed import onnx_library
 from autoshard.onnx.placement import Placement, spec_of
 from autoshard.onnx.specs import Configuration, NodeAnnotation, ShardingSpec, read_annotations, write_annotations
 from autoshard.onnx.walk import Path, Visit, Walk

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard.errors import InputError
 from autoshard.onnx.graph import all_graphs, subgraphs
-from autoshard.onnx.library import onnx_library
+from autoshard.onnx.installed import onnx_library
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto

@@ -15,7 +15,7 @@ from autoshard.onnx.check import chosen_configurations, require_sound
 from autoshard.onnx.files import ModelFile
 from autoshard.onnx.graph import UNKNOWN, ValueType
 from autoshard.onnx.infer import Completed, add_specs, infer, written_dims
-from autoshard.onnx.library import onnx_library
+from autoshard.onnx.installed import onnx_library
 from autoshard.onnx.placement import Placement, spec_of
 from autoshard.onnx.rules.rule import Factors, OpRule
 from autoshard.onnx.specs import Configuration, ShardingSpec

@@ -230,15 +230,15 @@ def test_a_writer_leaves_the_old_file_where_it_cannot_write(tmp_path: Path) -> N
 
 
 def test_without_the_library_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    import autoshard.onnx.library as library
+    from autoshard.onnx import installed
 
     def missing(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr(library, "import_module", missing)
+    monkeypatch.setattr(installed, "import_module", missing)
     with pytest.raises(UnsupportedError, match=r"pip install 'autoshard\[onnx\]'"):
         load("m.onnx")
-    monkeypatch.setattr(library, "import_module", lambda name: type("old", (), {"__version__": "1.17.0"}))
+    monkeypatch.setattr(installed, "import_module", lambda name: type("old", (), {"__version__": "1.17.0"}))
     with pytest.raises(UnsupportedError, match=r"came with 1\.18"):
         load("m.onnx")
 
