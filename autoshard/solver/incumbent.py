@@ -202,8 +202,10 @@ class Race:
                 break
             self.last_resort(known)
             self.last_resort = None
-        proof = None if best is None or bound == -math.inf else best.proof
-        if proof is not None and best is not None and best.costs and self.cost is None and bound == math.inf:
+        if best is None or bound == -math.inf:
+            return None, bound
+        proof = best.proof
+        if best.costs and bound == math.inf:
             proof.beyond = self.beyond
         return proof, bound
 

@@ -252,9 +252,9 @@ class Rounds:
 
     def _scatter_from(self, proving: Prover) -> None:
         """While nothing good is known, look at other prices than those of a proof of the whole reduced network."""
-        if not self.limited or proving.prices is None or len(proving.prices) != self.state.flat.slots:
+        if not self.limited or self.entries > SCATTERED_ENTRIES:
             return
-        if self.entries > SCATTERED_ENTRIES:
+        if proving.prices is None or len(proving.prices) != self.state.flat.slots:
             return
         self.scatter.prices = proving.prices
         if self.scatter.wanted:

@@ -256,7 +256,7 @@ def splits_show() -> CostNetwork:
     return network
 
 
-def test_a_proof_with_costs_that_nothing_fits_is_no_longer_than_its_splits() -> None:
+def test_that_nothing_fits_is_proved_with_costs_where_only_splits_show_it() -> None:
     network = splits_show()
     data = solve(network).certificate() or b""
     assert claimed(data) == most_cost(network) + 1
@@ -275,7 +275,7 @@ def test_a_bound_above_all_costs_is_refused_where_something_fits() -> None:
 
 
 def test_a_bound_that_something_may_cost_is_no_proof_that_there_is_nothing() -> None:
-    """Two states cost all that the tables have at most, so the checker takes the bound for what it is."""
+    """The optimum is below what the tables have at most: the checker takes the bound for what it is."""
     network = CostNetwork([np.array([3, 7]), np.array([0, 5])], [Edge(0, 1, np.array([[10**15, 1], [10**15, 2]]))])
     data = solve(network).certificate() or b""
     assert judged(network, data).bound == 3 + 5 + 1 < most_cost(network) == 7 + 5 + 2

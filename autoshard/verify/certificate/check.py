@@ -44,7 +44,7 @@ def check_certificate(
 
 class _Judge:
     def __init__(self, stream: Stream, residual: Residual) -> None:
-        self.stream, self.residual, self.most = stream, residual, residual.most
+        self.stream, self.residual = stream, residual
         self.claimed: int | None = stream.head["bound"]
         self.steps = self.records = self.leaves = 0
         self.layout: Layout | None = None
@@ -65,7 +65,7 @@ class _Judge:
             else:
                 self._step(code)
                 self.closed = self.residual.empty
-        none = self.claimed is not None and self.claimed > self.most
+        none = self.claimed is not None and self.claimed > self.residual.most
         return Verdict(None if none else self.claimed, self.steps, self.records, max(1, self.leaves))
 
     def _step(self, code: int) -> None:

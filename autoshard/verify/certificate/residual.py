@@ -52,8 +52,8 @@ class Residual:
                 own = np.asarray(table, dtype=np.int64)
                 fine = own < FORBIDDEN_COST
                 largest = int(np.abs(own[fine]).max(initial=0))
-                kept, most = np.where(fine, own, NOT_ALLOWED), (int(own[fine].max()) if fine.any() else 0)
-                marked[id(table)] = (table, own if fine.all() else kept, largest, most)
+                most = int(own[fine].max()) if fine.any() else 0
+                marked[id(table)] = (table, own if fine.all() else np.where(fine, own, NOT_ALLOWED), largest, most)
             _, own, largest, most = marked[id(table)]
             total, self.most = total + largest, self.most + most
             if i == j:
