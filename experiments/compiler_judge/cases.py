@@ -9,7 +9,8 @@ class Case:
     """A program of `programs` on a slice.
 
     held_out: chosen after everything that was fitted. new: of these, chosen after the terms of the calibrated prices
-    were changed with the others in view: the first time (1), or the second time (2).
+    were changed with the others in view: the first time (1), or the second time (2); a third time, on slices of 32
+    chips, no term was changed (3).
     named: the named strategies among its candidates. annotated: whose shardings of inputs and outputs XLA gets.
     """
 
@@ -37,7 +38,7 @@ _MLP3 = {"inputs": 2048, "hidden": 8192, "outputs": 2048, "layers": 4, "compute_
 _DECODE = {"width": 4096, "hidden": 14336, "heads": 32, "kv_heads": 8, "layers": 2}
 _LONG = {"batch": 4, "seq": 4096, "width": 2048, "heads": 16}
 _CONVS = {"batch": 256, "image": 56, "widths": (64, 128, 128, 256)}
-_TWO_FOUR, _FOUR_FOUR = {"data": 2, "model": 4}, {"data": 4, "model": 4}
+_TWO_FOUR, _FOUR_FOUR, _FOUR_EIGHT = {"data": 2, "model": 4}, {"data": 4, "model": 4}, {"data": 4, "model": 8}
 CASES = (
     Case("mlp_v5e_4x4", "mlp", {**_MLP, "batch": 16384}, _FOUR_FOUR, "tpu_v5e"),
     Case("mlp_v6e_2x4", "mlp", {**_MLP, "batch": 8192}, _TWO_FOUR, "tpu_v6e"),
@@ -82,4 +83,11 @@ CASES = (
          {"data": 2, "model": 2}, "tpu_v5e", held_out=True, new=2),
     Case("wide_v5p_2x2x1", "mlp", {**_MLP3, "inputs": 3072, "hidden": 12288, "outputs": 3072, "layers": 2,
          "batch": 8192}, {"data": 2, "model": 2}, "tpu_v5p", held_out=True, new=2),
+    Case("small_v5e_4x8", "transformer", {**_SCAN, "d_model": 1024, "d_ff": 4096, "heads": 8, "vocab": 16384,
+         "layers": 4, "batch": 64, "seq": 512}, _FOUR_EIGHT, "tpu_v5e", held_out=True, new=3),
+    Case("mlp_bf16_v5p_2x4x4", "mlp", {**_MLP3, "batch": 32768}, _FOUR_EIGHT, "tpu_v5p", held_out=True, new=3),
+    Case("decode_v5e_4x8", "decode", {**_DECODE, "batch": 128, "context": 4096}, _FOUR_EIGHT, "tpu_v5e",
+         held_out=True, new=3, annotated="tensor"),
+    Case("moe_v5p_2x4x4", "moe", {**_MOE, "batch": 32, "seq": 1024}, {"data": 4, "expert": 8}, "tpu_v5p",
+         held_out=True, new=3, named=_EXPERTS, annotated="fsdp+expert"),
 )  # fmt: skip

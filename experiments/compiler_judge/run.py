@@ -216,7 +216,8 @@ def report(rows: list[dict[str, str]]) -> Iterator[str]:
     held_out = {case.name for case in CASES if case.held_out and not case.new}
     yield from agreement([r for r in done if r["form"] == "explicit"], "")
     yield from agreement([r for r in done if r["form"] == "explicit" and r["case"] in held_out], " of held-out cases")
-    for which, told in ((1, " of new held-out cases"), (2, " of the newest held-out cases")):
+    times = ((1, " of new held-out cases"), (2, " of newer held-out cases"), (3, " of the newest held-out cases"))
+    for which, told in times:
         new = {case.name for case in CASES if case.new == which}
         yield from agreement([r for r in done if r["form"] == "explicit" and r["case"] in new], told)
     yield from forms(done)
