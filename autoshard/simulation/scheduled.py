@@ -8,11 +8,22 @@ import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from typing import Final
 
 from autoshard.errors import InputError
 
 HBM = 0
 """Memory space of arrays in the device's main memory; 1 is on the chip, others hold scalars and flags."""
+
+KINDS: Final = {
+    "all-gather": "all_gather",
+    "all-reduce": "all_reduce",
+    "reduce-scatter": "reduce_scatter",
+    "all-to-all": "all_to_all",
+    "ragged-all-to-all": "all_to_all",
+    "collective-permute": "permute",
+}
+"""Opcodes of collectives, without ``-start`` and ``-done``, and the kinds that costs know."""
 
 _ITEM_BITS = {"pred": 8, "token": 0, "opaque": 0}
 _ARRAY = re.compile(r"([a-z]\w*)\[([\d,]*)\](?:\{([^}]*)\})?")

@@ -11,19 +11,11 @@ from typing import Final
 from autoshard.costmodels.machine import Machine
 from autoshard.simulation.clock import COPIES, COPY, CORE, LOOPS, MATMUL, OTHER_WORK, Event, Timeline, waiting
 from autoshard.simulation.links import Groups, Links
-from autoshard.simulation.scheduled import Array, Computation, Instruction, Module
+from autoshard.simulation.scheduled import KINDS, Array, Computation, Instruction, Module
 from autoshard.simulation.trips import trips_of
 from autoshard.simulation.work import Clock, Work, Worker
 from autoshard.verify.runs.hlo import device_groups
 
-KINDS: Final = {
-    "all-gather": "all_gather",
-    "all-reduce": "all_reduce",
-    "reduce-scatter": "reduce_scatter",
-    "all-to-all": "all_to_all",
-    "ragged-all-to-all": "all_to_all",
-    "collective-permute": "permute",
-}
 _NOTHING: Final = frozenset(
     {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id",
      "opt-barrier", "domain", "add-dependency", "iota"}

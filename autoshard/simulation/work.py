@@ -13,7 +13,7 @@ from typing import Final, Literal
 import numpy as np
 
 from autoshard.costmodels.machine import Machine
-from autoshard.simulation.scheduled import HBM, Array, Computation, Instruction, Module
+from autoshard.simulation.scheduled import HBM, KINDS, Array, Computation, Instruction, Module
 
 Clock = Literal["expected", "cycles", "roofline"]
 """How work is timed: see `Work.seconds`."""
@@ -111,7 +111,10 @@ class Worker:
         reads: list[float] = []
         fused = self.module.computations.get(instruction.called[0]) if instruction.opcode == "fusion" else None
         parameters = _parameters(fused) if fused else {}
+        carried = _carried(fused) if fused else frozenset()
         for slot, name in enumerate(instruction.operands):
+            if parameters.get(slot) in carried:
+                continue
             operand = within.instructions.get(name)
             arrays = _in_hbm(operand.arrays if operand else ())
             if not arrays:
@@ -121,7 +124,10 @@ class Worker:
             if instruction.opcode in ("dynamic-slice", "slice", "gather") and slot == 0:
                 part = sum(a.bytes for a in instruction.arrays)
             reads.append(whole if part is None else min(whole, part))
-        written = float(sum(a.bytes for a in _in_hbm(instruction.arrays)))
+        results = instruction.arrays
+        if fused and carried and len(fused.root.operands) == len(results):
+            results = tuple(a for name, a in zip(fused.root.operands, results, strict=True) if name not in carried)
+        written = float(sum(a.bytes for a in _in_hbm(results)))
         update = _updated(fused.root, fused) if fused else _updated(instruction, within)
         if update is not None:  # in place: the array itself is neither read nor written, only the part
             largest = max(reads, default=0.0)
@@ -142,6 +148,19 @@ def _parameters(computation: Computation) -> dict[int, str]:
         if i.opcode == "parameter" and i.operands and i.operands[0].isdigit():
             names[int(i.operands[0])] = i.name
     return names
+
+
+def _carried(fused: Computation) -> frozenset[str]:
+    """What a step of an asynchronous collective brings into a fusion beside its work: the collective's results, and
+    parameters that only the collective uses or that are handed on. The links move these, not the core.
+    """
+    moving = {i.name for i in fused.instructions.values() if i.opcode in KINDS}
+    if not moving or fused.root.opcode != "tuple":
+        return frozenset()
+    worked = {
+        name for i in fused.instructions.values() if i.name not in moving and not i.is_root for name in i.operands
+    }
+    return frozenset((moving | set(_parameters(fused).values())) - worked)
 
 
 def _sliced(fused: Computation, parameter: str | None) -> float | None:

@@ -6,7 +6,7 @@ import pytest
 from schedules import computation, line, program
 
 from autoshard.costmodels import load_profile, place_mesh
-from autoshard.simulation.clock import CORE
+from autoshard.simulation.clock import CORE, MATMUL
 from autoshard.simulation.scheduled import read_module
 from autoshard.simulation.timeline import Timeline, timeline
 
@@ -176,3 +176,28 @@ def test_the_core_lives_one_thing_at_a_time():
     found = run(_loop("constant(5)", 1e-3))
     mine = [e for e in found.events if e.track == CORE]
     assert all(a.stop_s <= b.start_s + 1e-12 for a, b in pairwise(mine))
+
+
+def test_a_matmul_does_not_move_what_a_collective_fused_with_it_gathers():
+    """The gathered array goes through the fusion in place: the links fill it, the core neither reads nor writes it."""
+    out, state = "bf16[128,128]{1,0}", "f32[67108864]{0:T(1024)}"
+    results = f"({out}, {state}, {state})"
+    fused = computation(
+        "fused",
+        line("x", out, "parameter(0)"),
+        line("w", out, "parameter(1)"),
+        line("part", VECTOR, "parameter(2)"),
+        line("whole", state, "parameter(3)"),
+        line("m", out, "convolution(%x, %w), dim_labels=bf_io->bf"),
+        line("g", state, f"all-gather(%part), channel_id=8, {GROUPS}"),
+        line("t", results, "tuple(%m, %whole, %g)", root=True),
+    )
+    entry = [
+        line("x", out, "parameter(0)"),
+        line("part", VECTOR, "parameter(1)"),
+        line("whole", state, "parameter(2)"),
+        line("f", results, "fusion(%x, %x, %part, %whole), kind=kOutput, calls=%fused", 1e-4, root=True),
+    ]
+    (one,) = [e for e in run(program(*entry, before=fused)).events if e.kind == MATMUL]
+    assert one.bytes == 3 * 2 * 128 * 128
+    assert one.seconds == pytest.approx(1e-4, rel=1e-5)
