@@ -25,13 +25,13 @@ def other_than(objective: Objective) -> Objective:
 
 
 def hidden_share(machine: Machine, kind: str, role: Role, behind: float = inf) -> float:
-    """The share of a collective's seconds that overlaps with other work. behind: that other work over the collective,
-    where it moves weights (`Travel.behind`): a gather that takes longer than its matmuls hides nothing.
+    """The share of a collective's seconds that overlaps with other work. behind: that other work over the collective
+    (`Travel.behind`): a gather that takes longer than its matmuls hides nothing, nor does one that none comes after.
     """
     if role is Role.ACTIVATIONS:
         return 0.0
     most = float(getattr(machine.profile.overlap, "permute" if kind == "shift" else kind, 0.0))
-    return 0.0 if role is Role.WEIGHTS and behind < 1 else most
+    return 0.0 if behind < 1 else most
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ class Exposure:
     def travel(self, value: int, op: int) -> Travel:
         """What steps carry of a value around an op (or `PROGRAM`), and what they hide behind where that counts."""
         travel = PLAIN if self.travels is None else self.travels.of(value, op)
-        return travel if self.role(value, op) is Role.WEIGHTS else replace(travel, work_s_per_byte=inf)
+        role = self.role(value, op)
+        return replace(travel, work_s_per_byte=inf) if role in (None, Role.ACTIVATIONS) else travel
 
     def share(self, kind: str, role: Role | None, behind: float = inf) -> float:
         """The share of a kind of step that counts."""

@@ -21,6 +21,7 @@ from autoshard.verify import check_plan
 SPEC = jax.ShapeDtypeStruct
 WIDE, ROWS = SPEC((64, 64), jnp.float32), SPEC((8, 64), jnp.float32)
 CALIBRATED = place_mesh(load_profile("tpu_v5e@compiler"), {"x": 4})
+PLAIN_MACHINE = place_mesh(load_profile("tpu_v5e"), {"x": 4})
 
 
 def of(function: Any, *specs: Any, machine: Any = CALIBRATED) -> tuple[Program, Travels]:
@@ -38,8 +39,7 @@ def of_first_use(function: Any, *specs: Any) -> float:
 
 
 def test_on_plain_machines_whole_arrays_move() -> None:
-    machine = place_mesh(load_profile("tpu_v5e"), {"x": 4})
-    program, travels = of(lambda w, x: x @ w, WIDE, ROWS, machine=machine)
+    program, travels = of(lambda w, x: x @ w, WIDE, ROWS, machine=PLAIN_MACHINE)
     assert {travels.of(v, PROGRAM) for v in program.body.args} == {PLAIN}
 
 
@@ -104,6 +104,19 @@ def test_a_gather_hides_behind_the_matmuls_that_use_it_where_these_take_as_long(
     assert behind == pytest.approx(2 * rows / 4 / peak / 4 / (per_byte / 2))
     hidden = hidden_share(CALIBRATED, "all_gather", Role.WEIGHTS, behind)
     assert hidden == (CALIBRATED.profile.overlap.all_gather if rows == 8192 else 0)
+
+
+def test_a_gather_of_what_no_matmul_reads_hides_nothing() -> None:
+    """Updated parameters at the end of a step: in the schedule of small_v5e_4x8 the core waits for all of them."""
+    program, travels = of(lambda w, x: (x @ w, w - 0.1), WIDE, ROWS)
+    updated = next(op.results[0] for op, _ in program.walk() if op.kind == "sub")
+    travel = travels.of(updated, PROGRAM)
+    behind = travel.behind("all_gather", 4, CALIBRATED.alpha_beta("all_gather", CALIBRATED.whole("x"))[1])
+    assert hidden_share(CALIBRATED, "all_gather", Role.GRADIENTS, behind) == 0
+
+
+def test_on_a_plain_machine_it_hides_as_much_as_the_profile_says() -> None:
+    assert hidden_share(PLAIN_MACHINE, "all_gather", Role.GRADIENTS) == PLAIN_MACHINE.profile.overlap.all_gather > 0
 
 
 def test_other_collectives_hide_behind_anything() -> None:
