@@ -21,6 +21,7 @@ class SearchOptions:
 
     effort: scales deterministic amounts of work. accepted_gap: (cost - bound) / cost at which the search within a
     memory limit may end, in large networks. deadline: a guard on the wall clock. progress: hears what is being done.
+    endless: where the effort is spent within a memory limit and nothing is proved, the search goes on to the deadline.
     """
 
     effort: float = 1.0
@@ -28,6 +29,7 @@ class SearchOptions:
     accepted_gap: float = ACCEPTED_GAP
     deadline: Deadline = field(default_factory=Deadline)
     progress: Progress | None = None
+    endless: bool = False
 
     def say(self, text: str) -> None:
         """Report what is being done, where anybody listens."""
@@ -50,7 +52,7 @@ class SearchOptions:
         """The same options with `part` of the effort, for a search that may end at a gap, if no larger one is accepted
         anyway.
         """
-        return replace(self, accepted_gap=max(self.accepted_gap, gap), effort=part * self.effort)
+        return replace(self, accepted_gap=max(self.accepted_gap, gap), effort=part * self.effort, endless=False)
 
     def effort_of_one(self, part: float) -> float:
         """The effort of one of many searches: `part` of the effort (of 1 where the effort is less), and at most the

@@ -17,9 +17,10 @@ def request_of_config(config: Config, problem: Workload, traced: "TracedFunction
     """The request that a config makes.
 
     problem: the workload that the config names; `traced`: its function. options: with deadline and progress; effort,
-    seed and gap are taken from the config.
+    seed and gap are taken from the config. Where it states no effort, a search with a deadline is endless.
     """
-    options = options.like(config.solver)
+    stated = "effort" in config.solver.model_fields_set
+    options = options.like(config.solver).but(endless=options.deadline.left() is not None and not stated)
     request = Request(
         traced=traced,
         mesh=_mesh(config),

@@ -162,7 +162,7 @@ class _Run:
         found = () if self.known is None else (self.known[0].assignment,)
         starts = [*self.starts, *(one for one in found if one is not None)]
         solved: dict[int, frozenset[int]] | None = None
-        idle, kinds = 0, steps(model.repeats.network.n_nodes, self.options.effort)
+        idle, kinds = 0, steps(model.repeats.network.n_nodes, self.options.effort, self.options.endless)
         step = next(kinds)
         for number in range(_MOST_ROUNDS):
             if stopped is Stopped.INTERRUPT or (idle >= _IDLE_ROUNDS and self.known is not None):

@@ -1,7 +1,7 @@
 """How closely the rounds of a search within a memory limit look, one kind after the other."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 FEW_NODES = 50
 """In networks of up to so many nodes, all that a plan may hold at moments that were too full is decided in the
@@ -22,6 +22,9 @@ search: a proof takes longer than all of that, and a network that does not know 
 _BEFORE_ALL = 0.03
 """The part of the effort that goes into one search of a network of few nodes before it knows of all moments. Knowing of
 them makes it larger, but often its proofs far shorter: nothing is left that could be held at another moment instead."""
+
+_MORE = 1000.0
+"""As many times the effort no search within a usual time limit spends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +54,17 @@ WHOLE_ENTRIES = 4_000_000
 with all of that it has up to some fifteen times as many."""
 
 
-def steps(nodes: int, effort: float) -> Iterator[Step]:
-    """The kinds of search for a network of so many nodes, in order."""
+def steps(nodes: int, effort: float, endless: bool = False) -> Iterator[Step]:
+    """The kinds of search for a network of so many nodes, in order. endless: the last one ends by a proof or the time."""
     if is_few(nodes, effort):
-        return iter((Step(share=_BEFORE_ALL), Step(whole=True, last=True)))
-    if nodes <= SMALL_NODES:
-        return iter((*(Step(gap, _ROUGH_SHARE, proves=False) for gap in _ROUGH_GAPS), Step(last=True)))
-    return iter((Step(_ROUGH_GAPS[-1]), Step(last=True)))
+        kinds = [Step(share=_BEFORE_ALL), Step(whole=True)]
+    elif nodes <= SMALL_NODES:
+        kinds = [*(Step(gap, _ROUGH_SHARE, proves=False) for gap in _ROUGH_GAPS), Step()]
+    else:
+        kinds = [Step(_ROUGH_GAPS[-1]), Step()]
+    if endless:
+        kinds.append(replace(kinds[-1], share=_MORE))
+    return iter((*kinds[:-1], replace(kinds[-1], last=True)))
 
 
 def is_few(nodes: int, effort: float) -> bool:

@@ -35,8 +35,9 @@ LoopParts = int | Sequence[int] | str | None
 class SearchWords(TypedDict, total=False):
     """Keywords of `autoshard.plan` about how to search; none changes what holds in the answer.
 
-    effort: scales the work of the search. seed: where it starts from. accepted_gap: where the search within a memory
-    limit may end, in large programs.
+    effort: scales the work of the search, 1 by default; where a time limit is stated and no effort, a search within a
+    memory limit goes on until the plan is proved or the time is up. seed: where it starts from. accepted_gap: where the
+    search within a memory limit may end, in large programs.
     strategy: how to decide, by name (docs/strategies.md); by default ``staged`` where priorities are stated, otherwise
         ``joint``. Both start from the assignments of propagation and greedy.
     objective: what is minimised: ``serial``, seconds where nothing overlaps (the default), or ``overlap``, those for
@@ -156,7 +157,10 @@ def request_of(
     _checked({**words, "progress": progress})
     words["seed"] = int(words.get("seed", 0))  # numpy's numbers too
     how = {name: words.pop(name) for name in RECORDED if name in words}
-    options = SearchOptions(**how, deadline=Deadline.after(limit_seconds(time_limit)), progress=progress)
+    endless = time_limit is not None and "effort" not in how
+    options = SearchOptions(
+        **how, deadline=Deadline.after(limit_seconds(time_limit)), progress=progress, endless=endless
+    )
     request = Request(
         traced=traced, mesh=mesh_given(mesh), hardware=hardware, statements=constraints, memory_limit=memory_limit,
         carry=carry, in_code=in_code,

@@ -1,5 +1,6 @@
 """How searches within a memory limit go, round after round."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -8,8 +9,13 @@ import pytest
 from jax import ShapeDtypeStruct
 
 import autoshard
+from autoshard.api.verbs import placed
 from autoshard.errors import InfeasibleError
+from autoshard.frontends.jax.function import trace
+from autoshard.planning import Decision, Problem, build_model, decide
 from autoshard.planning.steps import FEW_NODES, SMALL_NODES, Step, steps
+from autoshard.request.request import request_of
+from autoshard.search_options import SearchOptions
 
 WEIGHTS = {"w1": ShapeDtypeStruct((512, 2048), jnp.float32), "w2": ShapeDtypeStruct((2048, 512), jnp.float32)}
 BATCH = [ShapeDtypeStruct((1024, 512), jnp.float32)] * 2
@@ -88,3 +94,39 @@ def test_where_nothing_is_found_it_is_looked_whether_anything_fits_at_all() -> N
     assert refused.value.facts is not None and refused.value.facts["proved"]
     assert "looking whether anything fits the memory limit at all" in said
     assert not any("solving within the memory limit" in line for line in said)
+
+
+def chain(x: Any, *weights: Any) -> Any:
+    for w in weights:
+        x = jax.nn.relu(x @ w)
+    return x
+
+
+def within_three_quarters(options: SearchOptions) -> Decision:
+    """Five matmuls on 2x2, within three quarters of what the optimum without a limit holds."""
+    specs = [ShapeDtypeStruct((1024, 512), jnp.float32), *[ShapeDtypeStruct((512, 512), jnp.float32)] * 5]
+    problem = Problem.make(trace(chain, *specs, name="chain").program, *placed({"a": 2, "b": 2}, "h100"))
+    free = build_model(problem)
+    peak = free.simulate(decide(free).schedule).peak_bytes
+    return decide(build_model(replace(problem, memory_limit=3 * peak // 4)), options)
+
+
+def test_where_the_effort_is_spent_the_time_that_is_stated_is_used() -> None:
+    little = SearchOptions(effort=0.003).within(300)
+    assert within_three_quarters(little).status == "feasible"
+    assert within_three_quarters(replace(little, endless=True)).status == "optimal"
+
+
+def test_the_last_search_of_an_endless_run_hardly_ends_by_its_effort() -> None:
+    for nodes in (1, FEW_NODES, SMALL_NODES, 10 * SMALL_NODES):
+        *others, last = steps(nodes, effort=1.0, endless=True)
+        assert replace(last, share=1.0) == [*steps(nodes, effort=1.0)][-1] and last.share > 100
+        assert [replace(one, last=False) for one in steps(nodes, effort=1.0)] == others
+
+
+@pytest.mark.parametrize(
+    ("words", "endless"), [({"time_limit": 5}, True), ({"time_limit": 5, "effort": 1.0}, False), ({}, False)]
+)
+def test_a_run_is_endless_where_a_time_limit_is_stated_and_no_effort(words: Any, endless: bool) -> None:
+    traced = trace(chain, ShapeDtypeStruct((8, 8), jnp.float32), name="chain")
+    assert request_of(traced, mesh={"x": 2}, hardware="cpu_sim", **words).options.endless is endless
