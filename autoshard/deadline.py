@@ -1,7 +1,6 @@
 """Wall clock: when work has to end, and how much of the remaining time each part of the work may take.
 
-The clock is a guard only. Effort is counted in deterministic work, so a search that ends before its deadline finds the
-same result every time. Compilation of our own code, once on a machine, does not count: the clock stands still.
+Effort is counted in deterministic work, so a search that ends before its deadline finds the same result every time. Compilation of our own code, once on a machine, does not count: the clock stands still.
 """
 
 import math

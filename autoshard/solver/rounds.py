@@ -38,7 +38,7 @@ MOST_SKIPPED = 3
 """Pieces are left out, for so many rounds, while they lower the cost by less than this part of the bound's rise."""
 PIECES = 12
 """Pieces solved exactly in one round."""
-PROVED_ENTRIES = 1_000_000
+PROVED_ENTRIES = 3_000_000
 PROVED_NONE_ENTRIES = 300_000
 """Largest number of table entries that a proof is split on, and one that there is no assignment."""
 WORTH_RELAXING = 0.5
@@ -51,7 +51,7 @@ WORTH_GUESSING = 0.02
 GUESSING_SHARE = 0.8
 """The gap from which on costs are guessed under a memory limit (no rougher one may be accepted), and the part of the
 budget that this may take."""
-SPLIT_ENTRIES = 1_000_000
+SPLIT_ENTRIES = 3_000_000
 """Networks of up to so many table entries are split at once instead, since plunges lead to assignments there."""
 SPLIT_SLICE = 30_000_000
 """Table entries that splitting visits before it is looked at, in turn with a proof that there is no assignment."""
