@@ -46,7 +46,7 @@ class CompiledWork(BaseModel):
     (docs/memory.md); `elementwise` for `reduced` and `scores` where the profile does not say. 0: counted elsewhere.
     moved_as_used: whether all-gathers and all-to-alls carry the type that all uses of what they move convert it to,
     and constants are made where they are needed. sums_combined: whether all-reduces of gradients are combined.
-    hides_behind_uses: whether a gather of weights hides only where the matmuls that use them take as long.
+    hides_behind_uses: whether a gather hides only as far as the matmuls that use it last.
     scatters_tiles: whether a reduce-scatter whose parts are no whole tiles of 8 x 128 elements becomes an all-reduce.
     source: a key of the profile's sources.
     """

@@ -26,12 +26,12 @@ def other_than(objective: Objective) -> Objective:
 
 def hidden_share(machine: Machine, kind: str, role: Role, behind: float = inf) -> float:
     """The share of a collective's seconds that overlaps with other work. behind: that other work over the collective
-    (`Travel.behind`): a gather that takes longer than its matmuls hides nothing, nor does one that none comes after.
+    (`Travel.behind`): a gather that takes longer than its matmuls hides less, and one that none comes after nothing.
     """
     if role is Role.ACTIVATIONS:
         return 0.0
     most = float(getattr(machine.profile.overlap, "permute" if kind == "shift" else kind, 0.0))
-    return 0.0 if behind < 1 else most
+    return most * min(1.0, behind)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ def hidden_share(pricer: Pricer, row: Row, moves: str) -> float:
     if moves == "activations":
         return 0.0
     most = float(getattr(pricer.machine.profile.overlap, row.kind, 0.0))
-    return 0.0 if row.behind < 1 else most
+    return most * min(1.0, row.behind)
 
 
 def exposed_s(pricer: Pricer, rows: Sequence[Row], order: MatmulOrder) -> float:
