@@ -1,6 +1,7 @@
 """Wall clock: when work has to end, and how much of the remaining time each part of the work may take.
 
-Effort is counted in deterministic work, so a search that ends before its deadline finds the same result every time. Compilation of our own code, once on a machine, does not count: the clock stands still.
+Effort is counted in deterministic work, so a search that ends before its deadline finds the same result every time.
+Compilation of our own code, once on a machine, does not count: the clock stands still.
 """
 
 import math

@@ -107,8 +107,8 @@ class SolverSection(Section):
     """How hard the solver tries."""
 
     effort: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
-    """How much deterministic work a search may do; 1.0 is the normal amount. Where a time limit is stated and no effort,
-    a search within a memory limit goes on until the plan is proved or the time is up."""
+    """How much deterministic work a search may do; 1.0 is the normal amount. Where a time limit is stated and no
+    effort, a search within a memory limit goes on until the plan is proved or the time is up."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Of the searches that choose at random."""
     accepted_gap: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = ACCEPTED_GAP

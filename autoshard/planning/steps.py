@@ -22,7 +22,6 @@ search: a proof takes longer than all of that, and a network that does not know 
 _BEFORE_ALL = 0.03
 """The part of the effort that goes into one search of a network of few nodes before it knows of all moments. Knowing of
 them makes it larger, but often its proofs far shorter: nothing is left that could be held at another moment instead."""
-
 _MORE = 1000.0
 """As many times the effort no search within a usual time limit spends."""
 
@@ -55,7 +54,10 @@ with all of that it has up to some fifteen times as many."""
 
 
 def steps(nodes: int, effort: float, endless: bool = False) -> Iterator[Step]:
-    """The kinds of search for a network of so many nodes, in order. endless: the last one ends by a proof or the time."""
+    """The kinds of search for a network of so many nodes, in order.
+
+    endless: the last one ends by a proof or the time.
+    """
     if is_few(nodes, effort):
         kinds = [Step(share=_BEFORE_ALL), Step(whole=True)]
     elif nodes <= SMALL_NODES:
