@@ -11,7 +11,7 @@ from autoshard.solver.certify.certificate import certificate_of
 from autoshard.solver.certify.ground import Ground
 from autoshard.solver.certify.proof import Proof
 from autoshard.solver.certify.shaving import Shave, shave
-from autoshard.solver.dual.fixing import make_consistent
+from autoshard.solver.dual.consistent import make_consistent
 from autoshard.solver.dual.flat import flatten
 from autoshard.solver.work import from_network
 from autoshard.verify.certificate import CertificateFault, check_certificate

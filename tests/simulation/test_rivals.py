@@ -180,7 +180,7 @@ def test_the_chosen_plan_comes_back_from_its_file(judged):
 
 
 def test_the_given_plan_is_kept_where_no_rival_saves_half_a_percent(plan):
-    kept = simulate_rivals(plan, 0.023, compiler="own")
+    kept = simulate_rivals(plan, 0.022, compiler="own")
     assert kept.record.chosen == GIVEN
     assert kept.plan.status == "optimal"
     assert kept.plan.notes == plan.notes
@@ -239,7 +239,7 @@ def test_our_own_scheduler_judges_where_the_compiler_refuses_all_and_the_record_
         return simulate(plan, compiler=compiler, **words)
 
     monkeypatch.setattr(api, "simulate", refusing)
-    found = simulate_rivals(plan, 0.023)
+    found = simulate_rivals(plan, 0.022)
     assert found.record.judge == OWN
     assert found.record.notes[0] == "not by the compiler: given plan as explicit: too much memory"
     assert check_plan(plain(found.plan)).findings == ()
@@ -250,8 +250,8 @@ def test_a_judge_that_refuses_all_plans_is_told(plan, monkeypatch):
         raise UnsupportedError("too much memory")
 
     monkeypatch.setattr(api, "simulate", refusing)
-    with pytest.raises(UnsupportedError, match="none of 3 plans can be judged: given plan as explicit: too much"):
-        simulate_rivals(plan, 0.023, compiler="own")
+    with pytest.raises(UnsupportedError, match="none of 2 plans can be judged: given plan as explicit: too much"):
+        simulate_rivals(plan, 0.022, compiler="own")
 
 
 def test_a_time_limit_ends_the_search_with_what_there_is(plan):

@@ -17,7 +17,8 @@ from autoshard.solver import CostNetwork, evaluate
 from autoshard.solver.completion import Completion
 from autoshard.solver.contest.scan import read_object
 from autoshard.solver.dual import passes as duals
-from autoshard.solver.dual.fixing import Part, make_consistent, reduced_costs, restrict
+from autoshard.solver.dual.consistent import make_consistent
+from autoshard.solver.dual.fixing import Part, reduced_costs, restrict
 from autoshard.solver.dual.flat import Flat, flatten
 from autoshard.solver.dual.settling import Stop
 from autoshard.solver.local import search

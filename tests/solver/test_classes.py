@@ -7,7 +7,8 @@ import pytest
 
 from autoshard.solver.dual import passes as duals
 from autoshard.solver.dual.classes import WORTH, classes_of
-from autoshard.solver.dual.fixing import Part, make_consistent, restrict
+from autoshard.solver.dual.consistent import make_consistent
+from autoshard.solver.dual.fixing import Part, restrict
 from autoshard.solver.dual.flat import Flat, flatten
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge
 from autoshard.solver.work import from_network
@@ -99,3 +100,15 @@ def test_rows_whose_sums_are_alike_are_told_apart() -> None:
     offsets, ends = np.array([0, 20, 40]), (np.array([0]), np.array([1]))
     classes = classes_of(offsets, *ends, np.array([0, 400]), table)
     assert classes.of_first.tolist() == [*range(10), *range(10)] == classes.of_second.tolist()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("left", [0.1, 0.5])
+def test_consistency_by_classes_leaves_the_same_states(seed: int, left: float) -> None:
+    flat = repeating(seed)
+    rng = np.random.default_rng(seed)
+    mine = rng.random(len(flat.unary)) < left
+    mine[flat.offsets[:-1]] = True
+    other = mine.copy()
+    assert make_consistent(flat, mine) == make_consistent(whole(flat), other)
+    assert np.array_equal(mine, other)

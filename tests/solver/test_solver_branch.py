@@ -9,7 +9,8 @@ from autoshard.solver import evaluate, solve
 from autoshard.solver.certify.tree import Tree
 from autoshard.solver.certify.weigh import Whole
 from autoshard.solver.dual import passes as duals
-from autoshard.solver.dual.fixing import Part, make_consistent, reduced_costs, restrict
+from autoshard.solver.dual.consistent import make_consistent
+from autoshard.solver.dual.fixing import Part, reduced_costs, restrict
 from autoshard.solver.dual.flat import flatten
 from autoshard.solver.work import Infeasible, from_network
 

@@ -11,7 +11,8 @@ from autoshard.solver.certify.weigh import Record, Whole, charged, weigh
 from autoshard.solver.certify.write import record_of
 from autoshard.solver.dual import passes as duals
 from autoshard.solver.dual import pricing, settling
-from autoshard.solver.dual.fixing import Part, make_consistent, restrict
+from autoshard.solver.dual.consistent import make_consistent
+from autoshard.solver.dual.fixing import Part, restrict
 from autoshard.solver.dual.flat import flatten
 from autoshard.solver.dual.settling import Stop
 from autoshard.solver.work import Infeasible, from_network

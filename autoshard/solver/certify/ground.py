@@ -10,7 +10,8 @@ from autoshard.solver.certify.shaving import Shave, shave
 from autoshard.solver.certify.weigh import Record, Weighed, Whole, weigh
 from autoshard.solver.certify.write import record_of
 from autoshard.solver.dual import passes as duals
-from autoshard.solver.dual.fixing import Part, make_consistent, restrict
+from autoshard.solver.dual.consistent import make_consistent
+from autoshard.solver.dual.fixing import Part, restrict
 from autoshard.solver.dual.flat import Flat
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from autoshard.solver.compiled import compiled
 from autoshard.solver.dual.arrays import Graph, Held
-from autoshard.solver.dual.fixing import NOTHING_FITS, drop_alone, drop_unfitting
+from autoshard.solver.dual.consistent import NOTHING_FITS, drop_alone, drop_unfitting
 from autoshard.solver.dual.flat import Flat
 
 SWEEPS = 4

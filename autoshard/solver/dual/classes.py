@@ -31,6 +31,12 @@ def classes_of(
     return Classes(of_first, of_second, kept, columns, entries[: kept[-1]].copy())
 
 
+def no_classes(edges: int) -> Classes:
+    """Of edges whose tables are taken as they are."""
+    nothing = np.zeros(0, dtype=np.int32)
+    return Classes(nothing, nothing, np.zeros(edges + 1, dtype=np.int64), np.zeros(edges, dtype=np.int64), np.zeros(0))
+
+
 @compiled
 def _classify(offsets, first, second, table_at, tables, of_first, of_second, columns, kept, entries):
     """Fills in the classes, and the entries of their tables one after the other; kept: where those of an edge start."""

@@ -12,13 +12,10 @@ import numpy as np
 
 from autoshard.solver.compiled import compiled
 from autoshard.solver.dual import passes as duals
-from autoshard.solver.dual.arrays import UNLIMITED, Graph, Held, Messages
+from autoshard.solver.dual.arrays import Graph, Messages
 from autoshard.solver.dual.flat import Flat
 from autoshard.solver.dual.messages import widest_of
 from autoshard.solver.dual.passes import Dual
-
-NOTHING_FITS = -1
-"""The least amounts of all nodes exceed the limit together."""
 
 
 @dataclass(frozen=True)
@@ -128,130 +125,6 @@ def _add_edges(graph: Graph, messages: Messages, own: np.ndarray, share: np.ndar
     return bound
 
 
-def make_consistent(flat: Flat, alive: np.ndarray) -> bool:
-    """Clear from `alive` what has no partner on some edge or no room beside the least of all others; False: empty."""
-    while True:
-        if not supported(flat.offsets, flat.first, flat.second, flat.table_at, flat.tables, alive):
-            return False
-        if flat.limit is None or not len(flat.held_node):
-            return True
-        gone = drop_unfitting(flat.offsets, flat.held, flat.slots, alive)
-        if gone == NOTHING_FITS:
-            return False
-        if gone == 0:
-            return True
-
-
-@compiled
-def supported(
-    offsets: np.ndarray,
-    first: np.ndarray,
-    second: np.ndarray,
-    table_at: np.ndarray,
-    tables: np.ndarray,
-    alive: np.ndarray,
-):
-    """Clears states that some edge leaves without a partner; False when a node or an edge is left with nothing."""
-    changed = True
-    while changed:
-        changed = False
-        for e in range(len(first)):
-            i = offsets[first[e]]
-            j = offsets[second[e]]
-            d = offsets[first[e] + 1] - i
-            c = offsets[second[e] + 1] - j
-            at = table_at[e]
-            left, gone = drop_alone(tables, at, c, 1, alive, i, d, j, c)
-            changed = changed or gone > 0
-            if left == 0:
-                return False
-            left, gone = drop_alone(tables, at, 1, c, alive, j, c, i, d)
-            changed = changed or gone > 0
-            if left == 0:
-                return False
-    for i in range(len(offsets) - 1):
-        found = False
-        for a in range(offsets[i], offsets[i + 1]):
-            if alive[a]:
-                found = True
-                break
-        if not found:
-            return False
-    return True
-
-
-@compiled
-def drop_alone(
-    tables: np.ndarray,
-    at: int,
-    stride: int,
-    other_stride: int,
-    alive: np.ndarray,
-    low: int,
-    count: int,
-    other_low: int,
-    other_count: int,
-):
-    """Clears states of one end of an edge that no living one of the other end goes with: (how many live, went).
-
-    at: where the table starts; stride: how far apart the entries of neighbouring states of this end are.
-    """
-    left = 0
-    gone = 0
-    for a in range(count):
-        if not alive[low + a]:
-            continue
-        found = False
-        for b in range(other_count):
-            if alive[other_low + b] and tables[at + a * stride + b * other_stride] < np.inf:
-                found = True
-                break
-        if found:
-            left += 1
-        else:
-            alive[low + a] = False
-            gone += 1
-    return left, gone
-
-
-@compiled
-def drop_unfitting(offsets: np.ndarray, held: Held, slots: int, alive: np.ndarray):
-    """Clears what does not fit beside the least of all others; how many went, or `NOTHING_FITS`."""
-    node, start, stop, held_at, amounts, limit = held
-    least = np.zeros(slots + 1, dtype=np.int64)
-    lows = np.zeros(len(node), dtype=np.int64)
-    for r in range(len(node)):
-        i = offsets[node[r]]
-        low = np.int64(UNLIMITED)
-        for a in range(held_at[r + 1] - held_at[r]):
-            if alive[i + a]:
-                low = min(low, amounts[held_at[r] + a])
-        lows[r] = low
-        least[start[r]] += low
-        least[stop[r]] -= low
-    running = np.int64(0)
-    for t in range(slots):
-        running += least[t]
-        least[t] = running
-        if running > limit:
-            return NOTHING_FITS
-    gone = 0
-    for r in range(len(node)):
-        i = offsets[node[r]]
-        room = np.int64(-1)  # looked up once it is needed; never negative then
-        for a in range(held_at[r + 1] - held_at[r]):
-            if alive[i + a] and amounts[held_at[r] + a] > lows[r]:
-                if room < 0:
-                    most = np.int64(0)
-                    for t in range(start[r], stop[r]):
-                        most = max(most, least[t])
-                    room = limit - most
-                if amounts[held_at[r] + a] - lows[r] > room:
-                    alive[i + a] = False
-                    gone += 1
-    return gone
-
-
 @dataclass(frozen=True)
 class Part:
     """A restricted network with its messages; `origin`: its strategies as indices into the unrestricted one's."""
@@ -344,16 +217,21 @@ def _cut_tables(graph: Graph, alive: np.ndarray, out: np.ndarray):
     """Writes the entries of tables whose two states are left, one table after the other."""
     offsets, first, second = graph.offsets, graph.first, graph.second
     table_at, tables = graph.table_at, graph.tables
+    columns = np.empty(widest_of(offsets), dtype=np.int64)
     at = 0
     for e in range(len(first)):
         i = offsets[first[e]]
         j = offsets[second[e]]
         d = offsets[first[e] + 1] - i
         c = offsets[second[e] + 1] - j
+        left = 0
+        for b in range(c):
+            if alive[j + b]:
+                columns[left] = b
+                left += 1
         for a in range(d):
             if alive[i + a]:
                 row = table_at[e] + a * c
-                for b in range(c):
-                    if alive[j + b]:
-                        out[at] = tables[row + b]
-                        at += 1
+                for k in range(left):
+                    out[at + k] = tables[row + columns[k]]
+                at += left

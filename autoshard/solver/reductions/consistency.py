@@ -59,7 +59,8 @@ def _at_once(work: Work) -> tuple[int, list[int]]:
         return 0, []
     if sum(table.size for *_, table in hard) > MOST_AT_ONCE:
         return 0, work.nodes()
-    from autoshard.solver.dual.fixing import supported
+    from autoshard.solver.dual.classes import no_classes
+    from autoshard.solver.dual.consistent import supported
 
     nodes = sorted({end for i, j, _ in hard for end in (i, j)})
     number = {node: k for k, node in enumerate(nodes)}
@@ -69,7 +70,7 @@ def _at_once(work: Work) -> tuple[int, list[int]]:
     alive = np.ones(int(offsets[-1]), dtype=bool)
     if not supported(
         offsets, np.array([number[i] for i, *_ in hard]), np.array([number[j] for _, j, _ in hard]),
-        table_at, np.where(tables >= FORBIDDEN_FROM, np.inf, 0.0), alive,
+        table_at, np.where(tables >= FORBIDDEN_FROM, np.inf, 0.0), no_classes(len(hard)), alive,
     ):  # fmt: skip
         return 0, work.nodes()
     for k in np.flatnonzero(np.add.reduceat(alive, offsets[:-1]) < sizes).tolist():
