@@ -8,16 +8,14 @@ are as many); the other message is the most that the table leaves beside it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
+from autoshard.solver.certify.balance import NEVER, Sent, Tied, balance, reached
 from autoshard.solver.compiled import compiled
 from autoshard.solver.dual import passes as duals
 from autoshard.solver.dual.flat import Flat
 
-NEVER = 2**62
-"""More than any cost: of states that are gone."""
 LARGEST = 2.0**60
 """Whole numbers up to this magnitude are added up in int64."""
 SPLIT_BITS = 20
@@ -108,28 +106,6 @@ class Weighed:
     reach: np.ndarray
 
 
-class Tied(NamedTuple):
-    """Nodes and edges of a flat network with tables in whole numbers; see `dual.flat.Flat`."""
-
-    offsets: np.ndarray
-    first: np.ndarray
-    second: np.ndarray
-    table_at: np.ndarray
-    tables: np.ndarray
-
-
-class Sent(NamedTuple):
-    """Messages of all edges. near: those written down, to the second node where at_second says so, that of edge e from
-    near_at[e] on; far: those to the other nodes, from far_at[e] on, which are what the tables leave.
-    """
-
-    at_second: np.ndarray
-    near_at: np.ndarray
-    near: np.ndarray
-    far_at: np.ndarray
-    far: np.ndarray
-
-
 @compiled
 def whole_entries(tables):
     """Entries of tables as whole numbers, forbidden ones as `NEVER`."""
@@ -149,11 +125,13 @@ def weigh(whole: Whole, alive: np.ndarray, record: Record) -> Weighed | None:
         return None
     extra, charge = asked
     own = (whole.unary << record.bits) + extra if record.costs else extra
-    tables = whole.tables if record.costs else np.where(whole.tables < NEVER, 0, NEVER)
+    tables, entries = whole.tables, whole_entries(flat.classes.entries)
+    if not record.costs:
+        tables, entries = (np.where(some < NEVER, 0, NEVER) for some in (tables, entries))
     other = np.zeros(int(whole.other_at[-1]), dtype=np.int64)
-    tied = Tied(flat.offsets, flat.first, flat.second, flat.table_at, tables)
+    tied = Tied(flat.offsets, flat.first, flat.second, flat.table_at, tables, flat.classes._replace(entries=entries))
     sent = Sent(whole.at_second, whole.at, spread, whole.other_at, other)
-    lows, most = _balance(record.bits, tied, alive, sent, own)
+    lows, most = balance(record.bits, tied, alive, sent, own)
     if most > LARGEST:
         return None
     exact = sum(lows.tolist()) - charge
@@ -163,7 +141,7 @@ def weigh(whole: Whole, alive: np.ndarray, record: Record) -> Weighed | None:
         room = NEVER // 2 if room > 0 else -NEVER // 2
     reach = np.zeros(len(own), dtype=np.int64)
     dead = np.zeros(len(whole.tables) if record.pairs else 0, dtype=bool)
-    _reach(record.bits, tied, alive, sent, own, room, reach, dead)
+    reached(record.bits, tied, alive, sent, own, room, reach, dead)
     return Weighed(bound, alive & (reach < room), dead if record.pairs else None, reach)
 
 
@@ -221,122 +199,3 @@ def _shifted(value: int, down: int) -> int:
 def starts_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
     """Where each of several runs begins in an array that holds them one after the other, and where the last ends."""
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-
-
-@compiled
-def _balance(bits, tied, alive, sent, own):
-    """Fills in the messages to the other ends, and adds everything to the nodes; `own` becomes what is above its least.
-
-    Returns the least of every node, and the largest magnitude met.
-    """
-    offsets, first, second, table_at, tables = tied
-    at_second, at, messages, other_at, other = sent
-    n = len(offsets) - 1
-    never = np.int64(2**62)
-    most = 0.0
-    for e in range(len(first)):
-        i = offsets[first[e]]
-        j = offsets[second[e]]
-        d = offsets[first[e] + 1] - i
-        c = offsets[second[e] + 1] - j
-        start = table_at[e]
-        m = at[e]
-        o = other_at[e]
-        if at_second[e]:
-            for a in range(d):
-                best = never
-                if alive[i + a]:
-                    for b in range(c):
-                        entry = tables[start + a * c + b]
-                        if alive[j + b] and entry < never:
-                            best = min(best, (entry << bits) - messages[m + b])
-                other[o + a] = best
-                if best < never:
-                    own[i + a] += best
-                    most = max(most, abs(float(best)))
-            for b in range(c):
-                own[j + b] += messages[m + b]
-                most = max(most, abs(float(own[j + b])))
-            for a in range(d):
-                most = max(most, abs(float(own[i + a])))
-        else:
-            for b in range(c):
-                best = never
-                if alive[j + b]:
-                    for a in range(d):
-                        entry = tables[start + a * c + b]
-                        if alive[i + a] and entry < never:
-                            best = min(best, (entry << bits) - messages[m + a])
-                other[o + b] = best
-                if best < never:
-                    own[j + b] += best
-                    most = max(most, abs(float(best)))
-            for a in range(d):
-                own[i + a] += messages[m + a]
-                most = max(most, abs(float(own[i + a])))
-            for b in range(c):
-                most = max(most, abs(float(own[j + b])))
-    lows = np.zeros(n, dtype=np.int64)
-    for i in range(n):
-        low = never
-        for a in range(offsets[i], offsets[i + 1]):
-            if alive[a]:
-                low = min(low, own[a])
-        lows[i] = low
-        for a in range(offsets[i], offsets[i + 1]):
-            if alive[a]:
-                own[a] -= low
-            else:
-                own[a] = never
-    return lows, most
-
-
-@compiled
-def _reach(bits, tied, alive, sent, own, room, reach, dead):
-    """Per state the least that it costs above the bound, up to `room`; marks pairs that cost `room` or more."""
-    offsets, first, second, table_at, tables = tied
-    at_second, at, messages, other_at, other = sent
-    never = np.int64(2**62)
-    for a in range(len(own)):
-        reach[a] = own[a] if alive[a] else never
-    widest = 1
-    for i in range(len(offsets) - 1):
-        widest = max(widest, offsets[i + 1] - offsets[i])
-    into = np.empty(widest, dtype=np.int64)
-    for e in range(len(first)):
-        i = offsets[first[e]]
-        j = offsets[second[e]]
-        d = offsets[first[e] + 1] - i
-        c = offsets[second[e] + 1] - j
-        start = table_at[e]
-        m = at[e]
-        o = other_at[e]
-        for b in range(c):
-            into[b] = never
-        for a in range(d):
-            if not alive[i + a]:
-                continue
-            best = never
-            for b in range(c):
-                entry = tables[start + a * c + b]
-                if not alive[j + b] or entry >= never:
-                    continue
-                slack = entry << bits
-                if at_second[e]:
-                    slack -= messages[m + b] + other[o + a]
-                else:
-                    slack -= messages[m + a] + other[o + b]
-                best = min(best, slack + own[j + b])
-                into[b] = min(into[b], slack + own[i + a])
-                if len(dead) and slack + own[i + a] + own[j + b] >= room:
-                    dead[start + a * c + b] = True
-            if best >= room or reach[i + a] >= room:
-                reach[i + a] = never
-            else:
-                reach[i + a] += best
-        for b in range(c):
-            if alive[j + b]:
-                if into[b] >= room or reach[j + b] >= room:
-                    reach[j + b] = never
-                else:
-                    reach[j + b] += into[b]
