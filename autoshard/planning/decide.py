@@ -382,10 +382,10 @@ class _Run:
                 tick, bound = self.model.encoded.tick_s, now.lower_bound
                 trace.append((now.seconds, now.cost * tick, None if bound is None else min(bound, now.cost) * tick))
 
-        exact = (network.usage_limit is None or self.small) and not network.is_factored
+        gap = 0.0 if (network.usage_limit is None or self.small) and not network.is_factored else options.accepted_gap
         solution = solve(
-            network, deadline=until.part(1.0), effort=options.effort * step.share, seed=options.seed, starts=given,
-            gap=0.0 if exact else options.accepted_gap, rough=step.rough, progress=told, proves=step.proves,
+            network, deadline=until.part(1.0), effort=options.effort * step.effort(self.known), seed=options.seed,
+            starts=given, gap=gap, rough=step.rough, progress=told, proves=step.proves,
         )  # fmt: skip
         bound = solution.lower_bound
         told_of = {"what": what, "status": solution.status, "bound": bound, "proves": proves, "trace": trace}

@@ -28,16 +28,21 @@ _MORE = 1000.0
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One kind of search. rough: the gap at which it may end; share: of the effort; proves: whether it goes on after a
-    first bound and a first search; whole: the network knows of all
-    that plans may hold at any moment; last: no other kind follows.
+    """One kind of search. rough: the gap at which it may end; share: of the effort, and once a plan within the limit is
+    known `known`, where that is another; proves: whether it goes on after a first bound and a first search; whole: the
+    network knows of all that plans may hold at any moment; last: no other kind follows.
     """
 
     rough: float = 0.0
     share: float = 1.0
+    known: float | None = None
     proves: bool = True
     whole: bool = False
     last: bool = False
+
+    def effort(self, plan: object | None) -> float:
+        """The share of the effort. plan: one within the limit that is known."""
+        return self.share if plan is None or self.known is None else self.known
 
 
 WIDER = 1.25
@@ -65,6 +70,9 @@ def steps(nodes: int, effort: float, endless: bool = False) -> Iterator[Step]:
     else:
         kinds = [Step(_ROUGH_GAPS[-1]), Step()]
     if endless:
+        kinds[-1] = replace(
+            kinds[-1], known=_MORE
+        )  # while none is known, an answer that does not fit says what is full
         kinds.append(replace(kinds[-1], share=_MORE))
     return iter((*kinds[:-1], replace(kinds[-1], last=True)))
 

@@ -120,8 +120,15 @@ def test_where_the_effort_is_spent_the_time_that_is_stated_is_used() -> None:
 def test_the_last_search_of_an_endless_run_hardly_ends_by_its_effort() -> None:
     for nodes in (1, FEW_NODES, SMALL_NODES, 10 * SMALL_NODES):
         *others, last = steps(nodes, effort=1.0, endless=True)
-        assert replace(last, share=1.0) == [*steps(nodes, effort=1.0)][-1] and last.share > 100
-        assert [replace(one, last=False) for one in steps(nodes, effort=1.0)] == others
+        assert last.last and last.share > 100
+        assert [replace(one, known=None) for one in others] == [
+            replace(one, last=False) for one in steps(nodes, effort=1.0)
+        ]
+
+
+def test_the_search_before_the_last_is_endless_too_once_a_plan_is_known() -> None:
+    *_, before, last = steps(SMALL_NODES, effort=1.0, endless=True)
+    assert (before.effort(None), before.effort("a plan")) == (1.0, last.share)
 
 
 @pytest.mark.parametrize(
