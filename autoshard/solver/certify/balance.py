@@ -63,56 +63,39 @@ def balance(bits, tied, alive, sent, own):
         start = table_at[e]
         m = at[e]
         o = other_at[e]
-        rows, columns = classes.of_first[x : x + d], classes.of_second[y : y + c]
+        near, count, far, others = j, c, i, d
+        of_near, of_far = classes.of_second[y : y + c], classes.of_first[x : x + d]
+        stride, far_stride = 1, c
+        if not at_second[e]:
+            near, count, far, others = i, d, j, c
+            of_near, of_far = of_far, of_near
+            stride, far_stride = c, 1
         x += d
         y += c
-        grouped = _by_classes(classes, e, d, c)
-        if grouped:
-            near, count = (j, c) if at_second[e] else (i, d)
+        if _by_classes(classes, e, d, c):
             for b in range(count):
                 spent[b] = -messages[m + b] if alive[near + b] else never
-            if at_second[e]:
-                _least_along(classes, e, True, columns, spent, bits, least, out)
-            else:
-                _least_along(classes, e, False, rows, spent, bits, least, out)
-        if at_second[e]:
-            for a in range(d):
+            _least_along(classes, e, at_second[e], of_near, spent, bits, least, out)
+            for a in range(others):
+                other[o + a] = out[of_far[a]] if alive[far + a] else never
+        else:
+            for a in range(others):
                 best = never
-                if grouped:
-                    best = out[rows[a]] if alive[i + a] else never
-                elif alive[i + a]:
-                    for b in range(c):
-                        entry = tables[start + a * c + b]
-                        if alive[j + b] and entry < never:
+                if alive[far + a]:
+                    for b in range(count):
+                        entry = tables[start + a * far_stride + b * stride]
+                        if alive[near + b] and entry < never:
                             best = min(best, (entry << bits) - messages[m + b])
                 other[o + a] = best
-                if best < never:
-                    own[i + a] += best
-                    most = max(most, abs(float(best)))
-            for b in range(c):
-                own[j + b] += messages[m + b]
-                most = max(most, abs(float(own[j + b])))
-            for a in range(d):
-                most = max(most, abs(float(own[i + a])))
-        else:
-            for b in range(c):
-                best = never
-                if grouped:
-                    best = out[columns[b]] if alive[j + b] else never
-                elif alive[j + b]:
-                    for a in range(d):
-                        entry = tables[start + a * c + b]
-                        if alive[i + a] and entry < never:
-                            best = min(best, (entry << bits) - messages[m + a])
-                other[o + b] = best
-                if best < never:
-                    own[j + b] += best
-                    most = max(most, abs(float(best)))
-            for a in range(d):
-                own[i + a] += messages[m + a]
-                most = max(most, abs(float(own[i + a])))
-            for b in range(c):
-                most = max(most, abs(float(own[j + b])))
+        for a in range(others):
+            if other[o + a] < never:
+                own[far + a] += other[o + a]
+                most = max(most, abs(float(other[o + a])))
+        for b in range(count):
+            own[near + b] += messages[m + b]
+            most = max(most, abs(float(own[near + b])))
+        for a in range(others):
+            most = max(most, abs(float(own[far + a])))
     lows = np.zeros(n, dtype=np.int64)
     for i in range(n):
         low = never

@@ -42,8 +42,7 @@ def supported(
     for e in range(len(first)):
         if classes.columns[e] > 0:
             most = max(most, classes.columns[e], (classes.at[e + 1] - classes.at[e]) // classes.columns[e])
-    living = np.empty(most, dtype=np.bool_)
-    known = np.empty(most, dtype=np.int8)
+    room = np.empty(most, dtype=np.bool_), np.empty(most, dtype=np.int8)
     changed = True
     while changed:
         changed = False
@@ -59,13 +58,13 @@ def supported(
                 at, v = classes.at[e], classes.columns[e]
                 rows, columns = classes.of_first[x : x + d], classes.of_second[y : y + c]
                 left, gone = drop_alone_by_classes(
-                    classes.entries, at, v, 1, alive, rows, i, columns, j, kept // v, v, living, known
+                    classes.entries, at, v, 1, alive, rows, i, columns, j, kept // v, v, room
                 )
                 changed = changed or gone > 0
                 if left == 0:
                     return False
                 left, gone = drop_alone_by_classes(
-                    classes.entries, at, 1, v, alive, columns, j, rows, i, v, kept // v, living, known
+                    classes.entries, at, 1, v, alive, columns, j, rows, i, v, kept // v, room
                 )
             else:
                 at = table_at[e]
@@ -103,13 +102,13 @@ def drop_alone_by_classes(
     other_low: int,
     count: int,
     other_count: int,
-    living: np.ndarray,
-    known: np.ndarray,
+    room: tuple[np.ndarray, np.ndarray],
 ):
     """`drop_alone` where the states of an edge have classes: `count` of this end, `other_count` of the other one.
 
-    living, known: room for what classes of the other end live, and which of this end have such a partner.
+    room: for which classes of the other end live, and which of this end have such a partner.
     """
+    living, known = room
     for y in range(other_count):
         living[y] = False
     for b in range(len(other_classes)):
