@@ -2,9 +2,8 @@
 
 A compiler converts an array before it moves it where every use of the moved array converts it (the rows that are looked
 up in a table, too), and it makes a constant where it is needed; it combines all-reduces of gradients; and a gather
-hides only as far as the matmuls that use it last. All of it follows from the program, and
-counts on machines whose profile says so (`moved_as_used`, `sums_combined` and `hides_behind_uses` of
-`CompiledWork`).
+hides only as far as the matmuls that use it last. All of it follows from the program, and counts on machines whose
+profile says so (`moved_as_used`, `sums_combined` and `hides_behind_uses` of `CompiledWork`).
 """
 
 from dataclasses import dataclass

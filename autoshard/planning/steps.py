@@ -70,9 +70,8 @@ def steps(nodes: int, effort: float, endless: bool = False) -> Iterator[Step]:
     else:
         kinds = [Step(_ROUGH_GAPS[-1]), Step()]
     if endless:
-        kinds[-1] = replace(
-            kinds[-1], known=_MORE
-        )  # while none is known, an answer that does not fit says what is full
+        # while no plan is known, an answer that does not fit says what else is too full
+        kinds[-1] = replace(kinds[-1], known=_MORE)
         kinds.append(replace(kinds[-1], share=_MORE))
     return iter((*kinds[:-1], replace(kinds[-1], last=True)))
 

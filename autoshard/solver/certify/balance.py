@@ -9,7 +9,7 @@ import numpy as np
 
 from autoshard.solver.compiled import compiled
 from autoshard.solver.dual.arrays import Classes
-from autoshard.solver.dual.messages import widest_of
+from autoshard.solver.dual.messages import by_classes, most_classes, widest_of
 
 NEVER = 2**62
 """More than any cost: of states that are gone."""
@@ -52,7 +52,7 @@ def balance(bits, tied, alive, sent, own):
     never = np.int64(2**62)
     most = 0.0
     spent = np.empty(widest_of(offsets), dtype=np.int64)  # what the states of the near end have sent, taken away
-    least, out = _room_for(classes)
+    room = np.empty((2, most_classes(classes)), dtype=np.int64)
     x = 0
     y = 0
     for e in range(len(first)):
@@ -72,10 +72,10 @@ def balance(bits, tied, alive, sent, own):
             stride, far_stride = c, 1
         x += d
         y += c
-        if _by_classes(classes, e, d, c):
+        if by_classes(classes, e, d, c):
             for b in range(count):
                 spent[b] = -messages[m + b] if alive[near + b] else never
-            _least_along(classes, e, at_second[e], of_near, spent, bits, least, out)
+            out = _least_along(classes, e, at_second[e], of_near, spent, bits, room)
             for a in range(others):
                 other[o + a] = out[of_far[a]] if alive[far + a] else never
         else:
@@ -112,28 +112,13 @@ def balance(bits, tied, alive, sent, own):
 
 
 @compiled
-def _by_classes(classes, e, d, c):
-    """Whether the table of an edge, of d x c states, is taken by classes."""
-    kept = classes.at[e + 1] - classes.at[e]
-    return kept > 0 and kept + d + c < d * c
+def _least_along(classes, e, to_first, of, values, bits, room):
+    """Per class of one end of an edge the least of table and value over the states of the other end.
 
-
-@compiled
-def _room_for(classes):
-    """Room for a number per class of either end of any edge, twice."""
-    most = 1
-    for e in range(len(classes.columns)):
-        if classes.columns[e] > 0:
-            most = max(most, classes.columns[e], (classes.at[e + 1] - classes.at[e]) // classes.columns[e])
-    return np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int64)
-
-
-@compiled
-def _least_along(classes, e, to_first, of, values, bits, least, out):
-    """Writes per class of one end of an edge the least of table and value over the states of the other end.
-
-    of: the classes of these states; values: of each, `NEVER` for those that do not count.
+    of: the classes of these states; values: of each, `NEVER` for those that do not count. room: for two numbers per
+    class; the answer lies there until it is used again.
     """
+    least, out = room[0], room[1]
     never = np.int64(2**62)
     v = classes.columns[e]
     u = (classes.at[e + 1] - classes.at[e]) // v
@@ -150,6 +135,7 @@ def _least_along(classes, e, to_first, of, values, bits, least, out):
             if entry < never and least[y] < never:
                 best = min(best, (entry << bits) + least[y])
         out[x] = best
+    return out
 
 
 @compiled
@@ -162,6 +148,7 @@ def reached(bits, tied, alive, sent, own, room, reach, dead):
         reach[a] = own[a] if alive[a] else never
     into = np.empty(widest_of(offsets), dtype=np.int64)
     out_of = np.empty(len(into), dtype=np.int64)  # per state of the first node its cheapest partner
+    space = np.empty((2, most_classes(classes)), dtype=np.int64)
     x = 0
     y = 0
     for e in range(len(first)):
@@ -178,9 +165,9 @@ def reached(bits, tied, alive, sent, own, room, reach, dead):
         to_first, to_second = (other[o : o + d], messages[m : m + c])
         if not at_second[e]:
             to_first, to_second = (messages[m : m + d], other[o : o + c])
-        if not len(dead) and _by_classes(classes, e, d, c):
+        if not len(dead) and by_classes(classes, e, d, c):
             ends = (alive[i : i + d], own[i : i + d], to_first), (alive[j : j + c], own[j : j + c], to_second)
-            _partners_by_classes(classes, e, bits, rows, columns, ends, out_of, into)
+            _partners_by_classes(classes, e, bits, rows, columns, ends, space, out_of, into)
         else:
             for b in range(c):
                 into[b] = never
@@ -212,31 +199,24 @@ def reached(bits, tied, alive, sent, own, room, reach, dead):
 
 
 @compiled
-def _partners_by_classes(classes, e, bits, rows, columns, ends, out_of, into):
+def _partners_by_classes(classes, e, bits, rows, columns, ends, room, out_of, into):
     """Per state of both ends of an edge what its cheapest partner costs beside it, `NEVER` where it has none.
 
-    ends: of the first and of the second node, which states live, what they cost and the messages that they get.
+    ends: of the first and of the second node, which states live, what they cost and the messages that they get. room:
+    see `_least_along`.
     """
     never = np.int64(2**62)
     (alive_a, own_a, to_a), (alive_b, own_b, to_b) = ends
-    least, out = _room_for_edge(classes, e)
     values = np.empty(max(len(rows), len(columns)), dtype=np.int64)
     for b in range(len(columns)):
         values[b] = own_b[b] - to_b[b] if alive_b[b] and to_b[b] < never else never
-    _least_along(classes, e, True, columns, values, bits, least, out)
+    out = _least_along(classes, e, True, columns, values, bits, room)
     for a in range(len(rows)):
         found = out[rows[a]]
         out_of[a] = found - to_a[a] if found < never and alive_a[a] and to_a[a] < never else never
     for a in range(len(rows)):
         values[a] = own_a[a] - to_a[a] if alive_a[a] and to_a[a] < never else never
-    _least_along(classes, e, False, rows, values, bits, least, out)
+    out = _least_along(classes, e, False, rows, values, bits, room)
     for b in range(len(columns)):
         found = out[columns[b]]
         into[b] = found - to_b[b] if found < never and alive_b[b] and to_b[b] < never else never
-
-
-@compiled
-def _room_for_edge(classes, e):
-    """The same for one edge."""
-    most = max(classes.columns[e], (classes.at[e + 1] - classes.at[e]) // classes.columns[e])
-    return np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int64)

@@ -5,6 +5,7 @@ import numpy as np
 from autoshard.solver.compiled import compiled
 from autoshard.solver.dual.arrays import UNLIMITED, Classes, Held
 from autoshard.solver.dual.flat import Flat
+from autoshard.solver.dual.messages import by_classes, most_classes
 
 NOTHING_FITS = -1
 """The least amounts of all nodes exceed the limit together."""
@@ -38,10 +39,7 @@ def supported(
 
     Tables with classes are looked at by classes where that is less.
     """
-    most = 1
-    for e in range(len(first)):
-        if classes.columns[e] > 0:
-            most = max(most, classes.columns[e], (classes.at[e + 1] - classes.at[e]) // classes.columns[e])
+    most = most_classes(classes)
     room = np.empty(most, dtype=np.bool_), np.empty(most, dtype=np.int8)
     changed = True
     while changed:
@@ -53,19 +51,15 @@ def supported(
             j = offsets[second[e]]
             d = offsets[first[e] + 1] - i
             c = offsets[second[e] + 1] - j
-            kept = classes.at[e + 1] - classes.at[e]
-            if kept > 0 and kept + d + c < d * c:
+            if by_classes(classes, e, d, c):
                 at, v = classes.at[e], classes.columns[e]
+                u = (classes.at[e + 1] - at) // v
                 rows, columns = classes.of_first[x : x + d], classes.of_second[y : y + c]
-                left, gone = drop_alone_by_classes(
-                    classes.entries, at, v, 1, alive, rows, i, columns, j, kept // v, v, room
-                )
+                left, gone = drop_alone_by_classes(classes.entries, at, v, 1, alive, rows, i, columns, j, u, v, room)
                 changed = changed or gone > 0
                 if left == 0:
                     return False
-                left, gone = drop_alone_by_classes(
-                    classes.entries, at, 1, v, alive, columns, j, rows, i, v, kept // v, room
-                )
+                left, gone = drop_alone_by_classes(classes.entries, at, 1, v, alive, columns, j, rows, i, v, u, room)
             else:
                 at = table_at[e]
                 left, gone = drop_alone(tables, at, c, 1, alive, i, d, j, c)

@@ -44,7 +44,6 @@ def message_pass(
     message = np.empty(widest)
     decode = np.empty(widest)  # what states cost beside the choices made so far
     least = np.empty(2 * widest)  # of classes: a part of a network may have more of them than states
-    class_at, class_columns = classes.at, classes.columns
     fixed = np.empty(0 if forward else len(to_first))  # the rows of tables at what the second node has chosen
     for step in range(n):
         i = step if forward else n - 1 - step
@@ -99,9 +98,7 @@ def message_pass(
             at = table_at[e]
             mine, theirs = (first_at[e], second_at[e]) if forward else (second_at[e], first_at[e])
             c = (second_at[e + 1] if forward else first_at[e + 1]) - theirs
-            kept = class_at[e + 1] - class_at[e]  # where there are classes: distinct rows times distinct columns
-            v = class_columns[e]
-            if kept > 0 and kept + d + c < d * c and v + kept // v <= len(least):
+            if by_classes(classes, e, d, c) and sum_of_classes(classes, e) <= len(least):
                 if forward:
                     for a in range(d):
                         left[a] = share[a] - to_first[mine + a]
@@ -132,6 +129,29 @@ def message_pass(
             largest = max(largest, highest)
             bound += lowest
     return bound, max(largest, abs(bound))
+
+
+@compiled
+def by_classes(classes: Classes, e: int, d: int, c: int):
+    """Whether the table of an edge, of d x c states, is taken by classes: where it has any and that is less work."""
+    kept = classes.at[e + 1] - classes.at[e]  # distinct rows times distinct columns
+    return kept > 0 and kept + d + c < d * c
+
+
+@compiled
+def sum_of_classes(classes: Classes, e: int):
+    """How many distinct rows and columns the table of an edge has, which is taken by classes."""
+    return (classes.at[e + 1] - classes.at[e]) // classes.columns[e] + classes.columns[e]
+
+
+@compiled
+def most_classes(classes: Classes):
+    """The most distinct rows, or columns, that the table of any edge has; at least 1."""
+    most = 1
+    for e in range(len(classes.columns)):
+        if classes.columns[e] > 0:
+            most = max(most, classes.columns[e], (classes.at[e + 1] - classes.at[e]) // classes.columns[e])
+    return most
 
 
 @compiled
