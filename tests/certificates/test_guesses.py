@@ -13,6 +13,7 @@ from solver_cases import judged, optimum, tight
 from autoshard.solver import CostNetwork
 from autoshard.solver.certify import tree
 from autoshard.solver.certify.certificate import certificate_of
+from autoshard.solver.certify.parts import deciding
 from autoshard.solver.certify.tree import KEPT
 from autoshard.solver.driver import trivial_bound
 from autoshard.solver.incumbent import Race
@@ -130,10 +131,10 @@ def test_a_tree_looks_among_few_states_of_a_part(monkeypatch: pytest.MonkeyPatch
         proving.go_on(10**9)
         for alive in looked:
             assert proving.tree is not None
-            flat, deciding = proving.tree.flat, proving.tree.deciding
+            flat = proving.tree.flat
             kept = np.add.reduceat(alive.astype(int), flat.offsets[:-1])
             assert (kept >= 1).all()
-            assert (kept[deciding] <= max(KEPT)).all()
+            assert (kept[deciding(flat)] <= max(KEPT)).all()
             seen += 1
     assert seen > 0
 
@@ -153,7 +154,8 @@ def test_a_plunge_goes_on_from_the_better_half_of_the_part_split_last() -> None:
 
         def taken(split: tree.Tree = split, take=split._next):
             nonlocal plunges
-            halves = [entry[:2] for entry in split.open if entry[1] > split.newest] if split.plunging else []
+            low, high = split.newest
+            halves = [entry[:2] for entry in split.open if low < entry[1] <= high] if split.plunging else []
             entry = take()
             plunges += bool(halves)
             assert not halves or entry[:2] == min(halves)

@@ -37,13 +37,22 @@ Trial = Callable[[int, np.ndarray], float]
 
 @dataclass
 class Branching:
-    """gains: per node, for first and second halves, how much of what was missing they closed: the sum, and how many."""
+    """gains: per node, for first and second halves, how much of what was missing they closed: the sum, and how many.
+
+    learned: all of that, in order.
+    """
 
     flat: Flat
     gains: dict[int, tuple[list[float], list[int]]] = field(default_factory=dict)
+    learned: list[tuple[int, int, float]] = field(default_factory=list)
+
+    def apart(self) -> "Branching":
+        """The same to learn on by itself."""
+        return Branching(self.flat, {node: (list(total), list(count)) for node, (total, count) in self.gains.items()})
 
     def learn(self, node: int, half: int, share: float) -> None:
         """How much of what was missing a half has closed."""
+        self.learned.append((node, half, share))
         total, count = self.gains.setdefault(node, ([0.0, 0.0], [0, 0]))
         total[half] += min(1.0, max(0.0, share))
         count[half] += 1

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from autoshard.solver.certify.parts import Step
 from autoshard.solver.certify.proof import Proof
 from autoshard.solver.certify.shaving import Shave
-from autoshard.solver.certify.tree import Step
 from autoshard.solver.certify.weigh import Record
 from autoshard.solver.work import Event
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from autoshard.solver.work import Event
 
 if TYPE_CHECKING:
+    from autoshard.solver.certify.parts import Step
     from autoshard.solver.certify.shaving import Shave
-    from autoshard.solver.certify.tree import Step
     from autoshard.solver.certify.weigh import Record
 
 
