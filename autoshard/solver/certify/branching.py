@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autoshard.solver.dual import passes as duals
-from autoshard.solver.dual.fixing import Part, reduced_costs
+from autoshard.solver.dual.fixing import Part, paid_above, reduced_costs
 from autoshard.solver.dual.flat import Flat
 
 CANDIDATES = 8
@@ -94,7 +94,7 @@ class Branching:
             score += np.where(open_, _scaled(seen.max(axis=0) - seen.min(axis=0)), 0.0)
         chosen = recent[-1] if recent and alive[recent[-1]].all() else None
         if chosen is not None:
-            score += np.where(open_, _scaled(_paid(flat, part, alive, chosen)), 0.0)
+            score += np.where(open_, _scaled(_paid(part, alive, chosen)), 0.0)
         if not score.max() > 0:
             close = np.where(alive, np.where(np.isfinite(reach), reach, 0.0), 0.0)
             score = np.where(open_, np.add.reduceat(close, flat.offsets[:-1]) / np.maximum(counts, 1) + 1e-9, -1.0)
@@ -104,16 +104,15 @@ class Branching:
                 a, b = int(flat.offsets[node]), int(flat.offsets[node + 1])
                 half = None if seen is None else _by_memory(weight[a:b], seen[:, node], alive[a:b])
                 out[node] = _by_cost(reach[a:b], alive[a:b]) if half is None else half
-        return out, 2 * len(part.flat.tables)
+        return out, 2 * part.flat.entries
 
     def _weights(self, prices: np.ndarray) -> np.ndarray:
         """Per state what its memory costs."""
         flat = self.flat
         prefix = duals.prefix_of(prices)
-        weight = np.zeros(len(flat.unary))
         per_unit = prefix[flat.held_stop] - prefix[flat.held_start]
-        np.add.at(weight, flat.held_places, np.repeat(per_unit, flat.held_lengths) * flat.amounts)
-        return weight
+        amounts = np.repeat(per_unit, flat.held_lengths) * flat.amounts
+        return np.bincount(flat.held_places, amounts, minlength=len(flat.unary))
 
 
 def growth(first: float, second: float) -> float:
@@ -157,17 +156,8 @@ def _by_cost(reach: np.ndarray, alive: np.ndarray) -> np.ndarray:
     return half
 
 
-def _paid(flat: Flat, part: Part, alive: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+def _paid(part: Part, alive: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     """Per node what a decoding pays above the bound at it and on its edges."""
-    own, rest, _, _ = duals.left_over(part.dual)
     number = np.full(len(alive), -1)
     number[part.origin] = np.arange(len(part.origin))
-    places = number[chosen]
-    paid = np.where(np.isfinite(own[places]), own[places], 0.0)
-    mine = part.flat
-    local = places - mine.offsets[:-1]
-    at = mine.table_at[:-1] + local[mine.first] * mine.sizes[mine.second] + local[mine.second]
-    on_edge = np.where(np.isfinite(rest[at]), rest[at], 1e18)
-    np.add.at(paid, mine.first, on_edge)
-    np.add.at(paid, mine.second, on_edge)
-    return paid
+    return paid_above(part.dual, number[chosen] - part.flat.offsets[:-1])

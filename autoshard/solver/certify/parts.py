@@ -17,7 +17,8 @@ from autoshard.solver.certify.weigh import Record, Weighed, Whole, weigh
 from autoshard.solver.certify.write import record_of
 from autoshard.solver.dual import passes as duals
 from autoshard.solver.dual.consistent import make_consistent
-from autoshard.solver.dual.fixing import Part, restrict
+from autoshard.solver.dual.cutting import cut_out
+from autoshard.solver.dual.fixing import Part
 from autoshard.solver.dual.flat import Flat
 from autoshard.solver.dual.settling import Stop
 
@@ -138,9 +139,9 @@ class Settler:
         """Settle what is left of a half, if anything is."""
         step, at = Step(bound=split.bound), split.at
         alive = self._kept(split.whole, split.node, ~split.first_half if number else split.first_half)
-        self.work += len(self.flat.tables) // 4
+        self.work += self.flat.entries // 4
         if make_consistent(split.whole.flat, alive):
-            self.settle(step, restrict(split.whole, alive), at.prices, split.bound, rate=at.rate)
+            self.settle(step, cut_out(split.whole, alive), at.prices, split.bound, rate=at.rate)
         else:
             step.bound = math.inf
         return step
@@ -177,7 +178,7 @@ class Settler:
             if not make_consistent(part.flat, weighed.alive):
                 step.bound = math.inf
                 return
-            part = restrict(part, weighed.alive)
+            part = cut_out(part, weighed.alive)
             if len(part.origin) == self.flat.n:
                 self._single(step, part)
                 return
@@ -187,8 +188,8 @@ class Settler:
 
     def _taken_up(self, at: OpenPart) -> Part:
         """The part as it was when it was put by; its tables are cut out again, since those of all would take much."""
-        self.work += len(self.flat.tables)
-        part = restrict(self.start, at.alive)
+        self.work += self.flat.entries
+        part = cut_out(self.start, at.alive)
         part.dual.to_second, part.dual.to_first = at.to_second, at.to_first
         return part
 
@@ -208,13 +209,13 @@ class Settler:
 
         def trial(node: int, kept: np.ndarray) -> float:
             self.check()
-            self.work += 2 * len(whole.flat.tables)  # made consistent and cut out
+            self.work += 2 * whole.flat.entries  # made consistent and cut out
             alive = self._kept(whole, node, kept)
             if not make_consistent(whole.flat, alive):
                 return math.inf
-            part = restrict(whole, alive)
+            part = cut_out(whole, alive)
             decoded, _ = duals.settle(part.dual, _prices(part, at.prices, at.rate), TRIED_PASSES, stop)
-            self.work += 2 * len(decoded) * len(part.flat.tables)
+            self.work += 2 * len(decoded) * part.flat.entries
             return part.dual.bound
 
         return branching.choose(at.options, bound, missing, trial)
@@ -251,7 +252,7 @@ class Settler:
         to = aim(part.dual.bound, self.threshold)
         stop = Stop(to, self.threshold if self.costs else math.inf, LEAST_PASSES, LOOKED_AT, LEAST_GAIN)
         decoded, worth = duals.settle(part.dual, prices, most, stop)
-        self.work += 2 * len(decoded) * len(part.flat.tables)
+        self.work += 2 * len(decoded) * part.flat.entries
         positions = part.positions(decoded)
         recent.extend(positions[-LOOKED_BACK:])
         for k in np.flatnonzero(worth):
@@ -259,7 +260,7 @@ class Settler:
 
     def _record(self, step: Step, part: Part, prices: duals.Prices) -> Weighed | None:
         """Write down where messages and prices stand, and what that proves; over the states of the part."""
-        self.work += 2 * len(part.flat.tables)
+        self.work += 2 * part.flat.entries
         known = part.dual.prices if prices.asked else None
         record = record_of(self.whole, part.dual, known, self.threshold, costs=self.costs)
         return None if record is None else self._weigh(step, part, record)

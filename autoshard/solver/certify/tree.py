@@ -16,6 +16,7 @@ from autoshard.solver.certify.branching import Branching
 from autoshard.solver.certify.parts import ROOT_PASSES, OpenPart, Settler, Split, Step
 from autoshard.solver.certify.weigh import Whole
 from autoshard.solver.dual import passes as duals
+from autoshard.solver.dual.cutting import cut_out
 from autoshard.solver.dual.fixing import Part
 from autoshard.solver.dual.flat import Flat
 from autoshard.solver.threads import side_by_side
@@ -65,7 +66,8 @@ class Tree:
 
     def __post_init__(self) -> None:
         flat = self.whole.flat
-        self.start = Part(duals.start(flat), np.arange(len(flat.unary)))
+        everything = np.arange(len(flat.unary))
+        self.start = cut_out(Part(duals.start(flat), everything), np.ones(len(everything), dtype=bool))
         self.branching = Branching(flat)
 
     @property

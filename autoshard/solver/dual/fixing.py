@@ -12,10 +12,13 @@ import numpy as np
 
 from autoshard.solver.compiled import compiled
 from autoshard.solver.dual import passes as duals
-from autoshard.solver.dual.arrays import Graph, Messages
+from autoshard.solver.dual.arrays import Classes, Graph, Messages
 from autoshard.solver.dual.flat import Flat
-from autoshard.solver.dual.messages import widest_of
+from autoshard.solver.dual.messages import by_classes, entry_of, least_partners, most_classes, widest_of
 from autoshard.solver.dual.passes import Dual
+
+TOO_MUCH = 1e18
+"""What counts as the cost of a forbidden entry, so that sums stay finite."""
 
 
 @dataclass(frozen=True)
@@ -30,15 +33,29 @@ class ReducedCosts:
 
 def reduced_costs(dual: Dual) -> ReducedCosts:
     """Reduced costs by the messages of a backward pass; all sums exact as in `passes.run_pass`."""
+    own, share, low = _shared(dual)
+    reach = own.copy()
+    low += _add_edges(dual.flat.graph, dual.flat.classes, dual.messages, own, share, reach)
+    return ReducedCosts(duals.rounded_down(Fraction(float(low)) - dual.charge), reach)
+
+
+def paid_above(dual: Dual, chosen: np.ndarray) -> np.ndarray:
+    """Per node what the states chosen (positions in the flat domains) pay above the bound, at it and on its edges."""
+    own, share, _ = _shared(dual)
+    paid = own[dual.flat.offsets[:-1] + chosen]
+    paid[~np.isfinite(paid)] = 0.0
+    _add_paid(dual.flat.graph, dual.flat.classes, dual.messages, share, chosen, paid)
+    return paid
+
+
+def _shared(dual: Dual) -> tuple[np.ndarray, np.ndarray, float]:
+    """What is left of every state above the least of its node, what each edge gets of it, and the sum of the least."""
     flat = dual.flat
     outgoing = np.bincount(flat.second, minlength=flat.n)
     incoming = np.bincount(flat.first, minlength=flat.n)
     own, share = dual.priced.copy(), np.zeros(len(flat.unary))
     _add_messages(flat.graph, dual.messages, own)
-    low = _set_shares(dual.quantum, flat.offsets, outgoing, incoming, own, share)
-    reach = own.copy()
-    low += _add_edges(flat.graph, dual.messages, own, share, reach)
-    return ReducedCosts(duals.rounded_down(Fraction(float(low)) - dual.charge), reach)
+    return own, share, _set_shares(dual.quantum, flat.offsets, outgoing, incoming, own, share)
 
 
 @compiled
@@ -83,7 +100,9 @@ def _set_shares(
 
 
 @compiled
-def _add_edges(graph: Graph, messages: Messages, own: np.ndarray, share: np.ndarray, reach: np.ndarray):
+def _add_edges(
+    graph: Graph, classes: Classes, messages: Messages, own: np.ndarray, share: np.ndarray, reach: np.ndarray
+):  # fmt: skip
     """Adds to every state, edge by edge, the least that a partner costs above the least of the edge.
 
     Returns the sum over edges of those least costs.
@@ -95,34 +114,93 @@ def _add_edges(graph: Graph, messages: Messages, own: np.ndarray, share: np.ndar
     widest = widest_of(offsets)
     into = np.empty(widest)  # per state of the second node its cheapest partner
     term = np.empty(widest)  # what its share and its message leave of it
+    both = np.empty(widest)
+    most = most_classes(classes)
+    room = np.empty(most), np.empty(most)
     for e in range(len(first)):
         i = offsets[first[e]]
         j = offsets[second[e]]
-        d = first_at[e + 1] - first_at[e]
-        c = second_at[e + 1] - second_at[e]
+        x = first_at[e]
+        y = second_at[e]
+        d = first_at[e + 1] - x
+        c = second_at[e + 1] - y
         lowest = np.inf
         for b in range(c):
             into[b] = np.inf
-            term[b] = share[j + b] - to_second[second_at[e] + b]
-        for a in range(d):
-            at = table_at[e] + a * c
-            mine = to_first[first_at[e] + a]
-            row = np.inf
+            term[b] = share[j + b] - to_second[y + b]
+        if by_classes(classes, e, d, c):
+            rows, columns = classes.of_first[x : x + d], classes.of_second[y : y + c]
+            out = least_partners(classes, e, True, columns, term, room)
+            for a in range(d):
+                lowest = min(lowest, out[rows[a]] - to_first[x + a])
             for b in range(c):
-                row = min(row, tables[at + b] + term[b])
-            lowest = min(lowest, row - mine)
+                both[b] = term[b] + own[j + b]
+            out = least_partners(classes, e, True, columns, both, room)
+            for a in range(d):
+                reach[i + a] += out[rows[a]] - (to_first[x + a] + lowest)
+                both[a] = own[i + a] - (to_first[x + a] + lowest)
+            out = least_partners(classes, e, False, rows, both, room)
+            for b in range(c):
+                into[b] = out[columns[b]]
+        else:
+            for a in range(d):
+                at = table_at[e] + a * c
+                row = np.inf
+                for b in range(c):
+                    row = min(row, tables[at + b] + term[b])
+                lowest = min(lowest, row - to_first[x + a])
+            for a in range(d):
+                at = table_at[e] + a * c
+                mine = to_first[x + a] + lowest
+                best = np.inf
+                for b in range(c):
+                    best = min(best, tables[at + b] + term[b] + own[j + b])
+                    into[b] = min(into[b], tables[at + b] + own[i + a] - mine)
+                reach[i + a] += best - mine
         bound += lowest
-        for a in range(d):
-            at = table_at[e] + a * c
-            mine = to_first[first_at[e] + a] + lowest
-            best = np.inf
-            for b in range(c):
-                best = min(best, tables[at + b] + term[b] + own[j + b])
-                into[b] = min(into[b], tables[at + b] + own[i + a] - mine)
-            reach[i + a] += best - mine
         for b in range(c):
             reach[j + b] += into[b] + term[b]
     return bound
+
+
+@compiled
+def _add_paid(
+    graph: Graph, classes: Classes, messages: Messages, share: np.ndarray, chosen: np.ndarray, paid: np.ndarray
+):  # fmt: skip
+    """Adds to both nodes of every edge what the entry chosen costs above the least of the edge; `TOO_MUCH` where it is
+    forbidden."""
+    first, second = graph.first, graph.second
+    table_at, tables = graph.table_at, graph.tables
+    second_at, first_at, to_second, to_first = messages
+    term = np.empty(widest_of(graph.offsets))
+    most = most_classes(classes)
+    room = np.empty(most), np.empty(most)
+    for e in range(len(first)):
+        x = first_at[e]
+        y = second_at[e]
+        d = first_at[e + 1] - x
+        c = second_at[e + 1] - y
+        for b in range(c):
+            term[b] = share[graph.offsets[second[e]] + b] - to_second[y + b]
+        lowest = np.inf
+        if by_classes(classes, e, d, c):
+            rows, columns = classes.of_first[x : x + d], classes.of_second[y : y + c]
+            out = least_partners(classes, e, True, columns, term, room)
+            for a in range(d):
+                lowest = min(lowest, out[rows[a]] - to_first[x + a])
+        else:
+            for a in range(d):
+                at = table_at[e] + a * c
+                row = np.inf
+                for b in range(c):
+                    row = min(row, tables[at + b] + term[b])
+                lowest = min(lowest, row - to_first[x + a])
+        a = chosen[first[e]]
+        b = chosen[second[e]]
+        value = entry_of(graph, classes, messages, e, a, b) - to_first[x + a] + term[b] - lowest
+        value = value if value < np.inf else TOO_MUCH
+        paid[first[e]] += value
+        paid[second[e]] += value
 
 
 @dataclass(frozen=True)
@@ -144,10 +222,15 @@ class Part:
 
 def restrict(part: Part, alive: np.ndarray) -> Part:
     """The part with the states where `alive` is true (consistent: see `make_consistent`); messages carried over."""
+    out = restrict_beside_tables(part, alive)
+    _cut_tables(part.flat.graph, alive, out.flat.tables)
+    return out
+
+
+def restrict_beside_tables(part: Part, alive: np.ndarray) -> Part:
+    """The same with room for the entries of tables."""
     old, flat = part.dual, part.flat
     offsets, table_at, second_at, first_at, held_at = _cut_starts(flat.graph, flat.held_node, alive)
-    tables = np.empty(int(table_at[-1]))
-    _cut_tables(flat.graph, alive, tables)
 
     def cut(values: np.ndarray, ends: np.ndarray, at: np.ndarray, length: int) -> np.ndarray:
         return _cut_vectors(flat.offsets, ends, at, values, alive, length)
@@ -158,7 +241,7 @@ def restrict(part: Part, alive: np.ndarray) -> Part:
     classes = of._replace(of_first=of_first, of_second=of_second)
     new = Flat(
         nodes=flat.nodes, offsets=offsets, unary=flat.unary[alive], first=flat.first, second=flat.second,
-        table_at=table_at, tables=tables, incident_at=flat.incident_at, incident=flat.incident,
+        table_at=table_at, tables=np.empty(int(table_at[-1])), incident_at=flat.incident_at, incident=flat.incident,
         held_node=flat.held_node, held_start=flat.held_start, held_stop=flat.held_stop, held_at=held_at,
         amounts=_cut_vectors(flat.offsets, flat.held_node, flat.held_at, flat.amounts, alive, int(held_at[-1])),
         slots=flat.slots, limit=flat.limit, classes=classes,

@@ -18,7 +18,7 @@ class Flat:
     (rows: states of first) starts at table_at[e] in `tables`. Edges of node k:
     incident[incident_at[k]:incident_at[k + 1]].
     Usage record r: node held_node[r], slots [held_start[r], held_stop[r]), amounts from held_at[r].
-    classes: of the states that tables do not tell apart.
+    classes: of the states that tables do not tell apart; in parts of proofs edges that have them have no table.
     """
 
     nodes: np.ndarray
@@ -73,6 +73,11 @@ class Flat:
             self.offsets, self.unary, self.first, self.second, self.table_at, self.tables, self.incident_at,
             self.incident,
         )  # fmt: skip
+
+    @cached_property
+    def entries(self) -> int:
+        """Table entries, those of edges that have classes in the place of a table (`cutting.cut_out`) counted too."""
+        return int((self.sizes[self.first] * self.sizes[self.second]).sum())
 
     @cached_property
     def visited(self) -> int:

@@ -38,11 +38,11 @@ def message_pass(
     largest = 0.0
     finest = 1.0 / quantum
     widest = widest_of(offsets)
-    own = np.empty(widest)  # what the node costs with all incoming messages
-    share = np.empty(widest)  # what each edge that is sent along gets of that
-    left = np.empty(widest)  # the share less the message that came along the edge
-    message = np.empty(widest)
-    decode = np.empty(widest)  # what states cost beside the choices made so far
+    sums = np.empty(widest)  # what the node costs with all incoming messages
+    shares = np.empty(widest)  # what each edge that is sent along gets of that
+    rest = np.empty(widest)  # the share less the message that came along the edge
+    sent = np.empty(widest)
+    costs = np.empty(widest)  # what states cost beside the choices made so far
     least = np.empty(2 * widest)  # of classes: a part of a network may have more of them than states
     fixed = np.empty(0 if forward else len(to_first))  # the rows of tables at what the second node has chosen
     for step in range(n):
@@ -51,42 +51,33 @@ def message_pass(
         d = offsets[i + 1] - low
         upper = 0
         lower = 0
-        for a in range(d):
-            own[a] = priced[low + a]
-            decode[a] = own[a]
+        own = sums[:d]
+        decode = costs[:d]
+        part = shares[:d]
+        own[:] = priced[low : low + d]
+        if not forward:
+            decode[:] = own
         for k in range(incident_at[i], incident_at[i + 1]):
             e = incident[k]
             if first[e] == i:
                 upper += 1
                 at = first_at[e]
-                for a in range(d):
-                    own[a] += to_first[at + a]
+                add_to(own, to_first[at : at + d])
                 if not forward:
-                    for a in range(d):
-                        decode[a] += fixed[at + a]
+                    add_to(decode, fixed[at : at + d])
             else:
                 lower += 1
                 at = second_at[e]
-                for a in range(d):
-                    own[a] += to_second[at + a]
+                add_to(own, to_second[at : at + d])
                 if not forward:
-                    for a in range(d):
-                        decode[a] += to_second[at + a]
+                    add_to(decode, to_second[at : at + d])
         best = 0
         if not forward:
-            best = cheapest(decode, own, d)
+            best = cheapest(decode, own)
             chosen[i] = best
         outgoing = upper if forward else lower
         weight = 1.0 / max(1, upper, lower)
-        lowest = np.inf
-        highest = 0.0
-        for a in range(d):
-            value = own[a]
-            total[low + a] = value
-            highest = max(highest, abs(value))
-            part = np.floor(value * weight * finest) * quantum if outgoing > 0 else 0.0
-            share[a] = part
-            lowest = min(lowest, value - outgoing * part)
+        lowest, highest = divided(own, weight * finest, quantum, outgoing, total[low : low + d], part)
         largest = max(largest, highest)
         bound += lowest
         if outgoing == 0:
@@ -98,37 +89,96 @@ def message_pass(
             at = table_at[e]
             mine, theirs = (first_at[e], second_at[e]) if forward else (second_at[e], first_at[e])
             c = (second_at[e + 1] if forward else first_at[e + 1]) - theirs
+            message = sent[:c]
+            left = rest[:d]
+            came = to_first[mine : mine + d] if forward else to_second[mine : mine + d]
+            for a in range(d):
+                left[a] = part[a] - came[a]
             if by_classes(classes, e, d, c) and sum_of_classes(classes, e) <= len(least):
                 if forward:
-                    for a in range(d):
-                        left[a] = share[a] - to_first[mine + a]
                     along_rows(e, mine, theirs, d, c, classes, left, message, least)
                 else:
-                    for a in range(d):
-                        left[a] = share[a] - to_second[mine + a]
                     along_columns(e, mine, theirs, d, c, best, classes, left, message, least, fixed)
             elif forward:
-                for b in range(c):
-                    message[b] = np.inf
+                message[:] = np.inf
                 for a in range(d):
-                    value = share[a] - to_first[mine + a]
-                    for b in range(c):
-                        message[b] = min(message[b], value + tables[at + b])
+                    lower_to(message, left[a], tables[at : at + c])
                     at += c
             else:
-                for a in range(d):
-                    left[a] = share[a] - to_second[mine + a]
+                least_sums(left, tables[at : at + d * c], message)
                 for b in range(c):
-                    value = np.inf
-                    for a in range(d):
-                        value = min(value, left[a] + tables[at + a])
-                    message[b] = value
-                    fixed[theirs + b] = tables[at + best]
-                    at += d
+                    fixed[theirs + b] = tables[at + b * d + best]
             lowest, highest = normalised(message, to_second if forward else to_first, theirs, c)
             largest = max(largest, highest)
             bound += lowest
     return bound, max(largest, abs(bound))
+
+
+@compiled
+def add_to(sums, numbers):
+    """Adds numbers to sums."""
+    for a in range(len(numbers)):
+        sums[a] += numbers[a]
+
+
+@compiled
+def lower_to(least, value, row):
+    """Lowers numbers to those of a row with a value added, where these are less."""
+    for b in range(len(row)):
+        least[b] = min(least[b], value + row[b])
+
+
+@compiled
+def least_sums(left, rows, out):
+    """Per row, one after the other, the least sum of its numbers and those in `left`. Four rows are taken at once: one
+    minimum waits for the one before it."""
+    d = len(left)
+    at = 0
+    b = 0
+    while b + 4 <= len(out):
+        first, second, third, fourth = rows[at:], rows[at + d :], rows[at + 2 * d :], rows[at + 3 * d :]
+        w = np.inf
+        x = np.inf
+        y = np.inf
+        z = np.inf
+        for a in range(d):
+            value = left[a]
+            w = min(w, value + first[a])
+            x = min(x, value + second[a])
+            y = min(y, value + third[a])
+            z = min(z, value + fourth[a])
+        out[b] = w
+        out[b + 1] = x
+        out[b + 2] = y
+        out[b + 3] = z
+        at += 4 * d
+        b += 4
+    while b < len(out):
+        row = rows[at : at + d]
+        w = np.inf
+        for a in range(d):
+            w = min(w, left[a] + row[a])
+        out[b] = w
+        at += d
+        b += 1
+
+
+@compiled
+def divided(own, weight, quantum, outgoing, total, part):
+    """Writes what each outgoing edge gets of what states cost; the least that is left, and the largest magnitude.
+
+    weight: in quanta. total: receives what states cost.
+    """
+    lowest = np.inf
+    highest = 0.0
+    for a in range(len(own)):
+        value = own[a]
+        total[a] = value
+        highest = max(highest, abs(value))
+        share = np.floor(value * weight) * quantum if outgoing > 0 else 0.0
+        part[a] = share
+        lowest = min(lowest, value - outgoing * share)
+    return lowest, highest
 
 
 @compiled
@@ -164,15 +214,12 @@ def along_rows(e, mine, theirs, d, c, classes, left, message, least):
     v = columns[e]
     u = (at[e + 1] - at[e]) // v
     least_of(u, of_first[mine : mine + d], left, least)
-    out = least[u:]
-    for y in range(v):
-        out[y] = np.inf
+    out = least[u : u + v]
+    out[:] = np.inf
     row = at[e]
     for x in range(u):
-        value = least[x]
-        if value < np.inf:
-            for y in range(v):
-                out[y] = min(out[y], value + entries[row + y])
+        if least[x] < np.inf:
+            lower_to(out, least[x], entries[row : row + v])
         row += v
     for b in range(c):
         message[b] = out[of_second[theirs + b]]
@@ -185,19 +232,44 @@ def along_columns(e, mine, theirs, d, c, best, classes, left, message, least, fi
     v = columns[e]
     u = (at[e + 1] - at[e]) // v
     least_of(v, of_second[mine : mine + d], left, least)
-    out = least[v:]
-    row = at[e]
-    for x in range(u):
-        value = np.inf
-        for y in range(v):
-            value = min(value, least[y] + entries[row + y])
-        out[x] = value
-        row += v
+    out = least[v : v + u]
+    least_sums(least[:v], entries[at[e] : at[e + 1]], out)
     chosen = at[e] + of_second[mine + best]
     for b in range(c):
         x = of_first[theirs + b]
         message[b] = out[x]
         fixed[theirs + b] = entries[chosen + x * v]
+
+
+@compiled
+def least_partners(classes, e, to_first, of, values, room):
+    """Per class of one end of an edge the least of table and value over the states of the other end.
+
+    of: the classes of these states. room: for two numbers per class; the answer lies there until it is used again.
+    """
+    least, out = room
+    v = classes.columns[e]
+    u = (classes.at[e + 1] - classes.at[e]) // v
+    many, others = (u, v) if to_first else (v, u)
+    stride, other_stride = (v, 1) if to_first else (1, v)
+    least_of(others, of, values, least)
+    for x in range(many):
+        best = np.inf
+        for y in range(others):
+            best = min(best, least[y] + classes.entries[classes.at[e] + x * stride + y * other_stride])
+        out[x] = best
+    return out
+
+
+@compiled
+def entry_of(graph, classes, messages, e, a, b):
+    """What an edge costs for a state of its first node and one of its second; of edges with classes, by these."""
+    v = classes.columns[e]
+    if v > 0:
+        row = classes.of_first[messages.first_at[e] + a]
+        return classes.entries[classes.at[e] + row * v + classes.of_second[messages.second_at[e] + b]]
+    columns = messages.second_at[e + 1] - messages.second_at[e]
+    return graph.tables[graph.table_at[e] + a * columns + b]
 
 
 @compiled
@@ -219,9 +291,10 @@ def widest_of(offsets: np.ndarray):
 
 
 @compiled
-def cheapest(decode: np.ndarray, own: np.ndarray, d: int):
-    """The first of d states that is cheapest; where earlier choices forbid them all, by the messages alone."""
+def cheapest(decode: np.ndarray, own: np.ndarray):
+    """The first of some states that is cheapest; where earlier choices forbid them all, by the messages alone."""
     best = 0
+    d = len(own)
     for a in range(1, d):
         if decode[a] < decode[best]:
             best = a

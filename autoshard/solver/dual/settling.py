@@ -10,7 +10,7 @@ import numpy as np
 
 from autoshard.solver.compiled import compiled
 from autoshard.solver.dual.arrays import Classes, Graph, Held, Messages
-from autoshard.solver.dual.messages import message_pass
+from autoshard.solver.dual.messages import entry_of, message_pass
 from autoshard.solver.dual.pricing import UNPRICED, Pace, PerSlot, aim, charge, fill_live
 
 EXACT_QUANTA = 2.0**52
@@ -73,16 +73,13 @@ def to_whole(messages: np.ndarray, quantum: float):
 
 
 @compiled
-def cost_of(graph: Graph, chosen: np.ndarray):
+def cost_of(graph: Graph, classes: Classes, messages: Messages, chosen: np.ndarray):
     """Cost of positions in the domains, without prices; inf when forbidden."""
-    offsets, unary, first, second = graph.offsets, graph.unary, graph.first, graph.second
-    table_at, tables = graph.table_at, graph.tables
     cost = 0.0
     for i in range(len(chosen)):
-        cost += unary[offsets[i] + chosen[i]]
-    for e in range(len(first)):
-        columns = offsets[second[e] + 1] - offsets[second[e]]
-        cost += tables[table_at[e] + chosen[first[e]] * columns + chosen[second[e]]]
+        cost += graph.unary[graph.offsets[i] + chosen[i]]
+    for e in range(len(graph.first)):
+        cost += entry_of(graph, classes, messages, e, chosen[graph.first[e]], chosen[graph.second[e]])
     return cost
 
 
@@ -142,7 +139,7 @@ def settle(
             kept_total[:] = moving.total
         most = fill_live(held, chosen, live)
         if most <= held.limit:
-            cost = cost_of(graph, chosen)
+            cost = cost_of(graph, classes, moving.messages, chosen)
             if cost < cheap:
                 moving.worth[k] = True
                 cheap = min(cheap, cost)
