@@ -55,6 +55,8 @@ SPLIT_ENTRIES = 3_000_000
 """Networks of up to so many table entries are split at once instead, since plunges lead to assignments there."""
 SPLIT_SLICE = 30_000_000
 """Table entries that splitting visits before it is looked at, in turn with a proof that there is no assignment."""
+IMPROVING_SWEEPS = 10
+"""Sweeps of tree moves from what splitting has found."""
 SCATTERED, SCATTERED_EVERY = 8, 4
 """Decodings at other prices before a proof at effort 1, while nothing good is known; and slices of splitting before one
 more, twice as many after each that finds nothing better."""
@@ -239,7 +241,10 @@ class Rounds:
         none: Prover | None = None
         slices, every = 0, SCATTERED_EVERY
         while not proving.done and not race.settled() and self.state.budget > most:
+            known = race.cost
             self._prove_on(proving, SPLIT_SLICE)
+            if race.cost != known and not race.settled() and self.state.searcher.restart():
+                self.state.searcher.improve(IMPROVING_SWEEPS)
             slices += 1
             if slices >= every and self.scatter.wanted and not race.settled():
                 slices, every = 0, SCATTERED_EVERY if self.scatter.decode() else 2 * every

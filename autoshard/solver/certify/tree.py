@@ -27,6 +27,8 @@ FIRST_LOOK, LOOK_EVERY = 24, 1_000_000_000
 KEPT = (5, 6, 4, 8)
 """Parts before the first search among the states that cost least, table entries that are visited between two, and how
 many states a node keeps there."""
+LOOKED_IN_VAIN, SELDOM = 1.5, 8.0
+"""So many times as many entries are visited after each such search that finds nothing, up to so many in all."""
 LOOKED_WORK = 50_000_000
 """Table entries in whose time such a search is done, about."""
 
@@ -37,6 +39,15 @@ _Entry = tuple[float, int, OpenPart]
 
 
 @dataclass
+class _Line:
+    """Splits one after the other. newest: numbers of the parts that came of the last one: above the first, up to the
+    second. plunging: whether it goes on from them."""
+
+    newest: tuple[int, int] = (0, 0)
+    plunging: bool = False
+
+
+@dataclass
 class Tree:
     """The search over parts of one flat network.
 
@@ -44,8 +55,7 @@ class Tree:
     check: called between passes; may raise to stop. costs: whether costs count, or only what can be held. look:
     searches among what costs least in a part, now and then. work: table entries visited so far, the measure of effort.
     stuck: least bound of parts that can neither be closed nor split. looks, next_look: searches by `look` so far, and
-    the table entries after which the next one is due. newest: numbers of the parts that came of the last plunge or
-    least bound: above the first one, up to the second.
+    the table entries after which the next one is due, patience: how many times `LOOK_EVERY` after one. lines: splits side by side.
     """
 
     whole: Whole
@@ -57,10 +67,10 @@ class Tree:
     work: int = 0
     parts: int = 0
     stuck: float = math.inf
-    newest: tuple[int, int] = (0, 0)
-    plunging: bool = False
     looks: int = 0
     next_look: int = 0
+    patience: float = 1.0
+    lines: list[_Line] = field(default_factory=lambda: [_Line() for _ in range(AT_ONCE)])
     open: list[_Entry] = field(default_factory=list)
     root: Step = field(default_factory=Step)
 
@@ -125,8 +135,7 @@ class Tree:
             for settler, _ in settled:
                 self._take_in(settler)
                 settlers.append(settler)
-            if number == 0:
-                self.newest = before, self.parts
+            self.lines[number].newest = before, self.parts
         self._tell_of(settlers)
         if raised is not None:
             raise raised
@@ -159,28 +168,35 @@ class Tree:
             if settler.close is not None and self.look is not None:
                 self.looks += 1
                 self.work += LOOKED_WORK
-                self.next_look = self.work + LOOK_EVERY
-                self.look(settler.close, self.threshold())
+                below = self.threshold()
+                self.look(settler.close, below)
+                self.patience = 1.0 if self.threshold() < below else min(SELDOM, LOOKED_IN_VAIN * self.patience)
+                self.next_look = self.work + int(LOOK_EVERY * self.patience)
 
     def _chosen(self) -> list[_Entry]:
-        """The open parts to split: see `_next`; beside it those with the least bounds."""
+        """The open parts to split, one for every line as long as there are enough."""
         out: list[_Entry] = []
-        while self.open and len(out) < AT_ONCE:
-            entry = heapq.heappop(self.open) if out else self._next()
-            if entry[0] < self.threshold():
+        for line in self.lines:
+            entry = self._next(line)
+            if entry is not None:
                 out.append(entry)
         return out
 
-    def _next(self) -> _Entry:
-        """The open part with the least bound, and after every other one on from the better half of what was split so
+    def _next(self, line: _Line) -> _Entry | None:
+        """The open part with the least bound, and after every other one on from the better half of what the line split
         last, until neither stays open. Such a plunge soon ends at an assignment; least bounds seldom do.
         """
-        low, high = self.newest
-        halves = [entry for entry in self.open if low < entry[1] <= high] if self.plunging else []
-        if not halves:
-            self.plunging = not self.plunging
-            return heapq.heappop(self.open)
-        best = min(halves, key=lambda entry: entry[:2])
-        self.open.remove(best)
-        heapq.heapify(self.open)
-        return best
+        low, high = line.newest
+        threshold = self.threshold()
+        while self.open:
+            halves = [entry for entry in self.open if low < entry[1] <= high] if line.plunging else []
+            if halves:
+                entry = min(halves, key=lambda entry: entry[:2])
+                self.open.remove(entry)
+                heapq.heapify(self.open)
+            else:
+                line.plunging = not line.plunging
+                entry = heapq.heappop(self.open)
+            if entry[0] < threshold:
+                return entry
+        return None
