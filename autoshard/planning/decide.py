@@ -20,7 +20,7 @@ from autoshard.planning.decision import (
     interrupted_in,
     progress_words,
 )
-from autoshard.planning.fitting import anything, entries, first_fit
+from autoshard.planning.fitting import anything, entries, first_fit, fits_within
 from autoshard.planning.heap import give_back
 from autoshard.planning.model import Model
 from autoshard.planning.no_plan import NoAnswerError, no_answer
@@ -159,8 +159,6 @@ class _Run:
             self.known = self._first(limit, free)
             self._at_all(limit)
         stopped = Stopped.INTERRUPT if interrupted_in(self.rounds) else None
-        found = () if self.known is None else (self.known[0].assignment,)
-        starts = [*self.starts, *(one for one in found if one is not None)]
         solved: dict[int, frozenset[int]] | None = None
         idle, kinds = 0, steps(model.repeats.network.n_nodes, self.options.effort, self.options.endless)
         step = next(kinds)
@@ -170,7 +168,7 @@ class _Run:
             chosen = self._more(step, nearest, limit, chosen)
             assert nearest is None or chosen != solved or not room.knows(nearest), "it knows all, and says less"
             network, solved = model.within(limit, chosen), chosen
-            extended = self._extended(starts if nearest is None else (*starts, nearest), chosen)
+            extended = self._extended(nearest, chosen)
             extended += anything(network, self.options.deadline) if self.known is None else []
             what = "solving within the memory limit" + (f", round {number + 1}" if number else "")
             before, until = self.bound, self.options.deadline.part(_LIMITED_SHARE)
@@ -178,7 +176,7 @@ class _Run:
             stopped = solution.stopped
             if solution.status == "infeasible":
                 raise no_answer(model, solution, self.seen, limit, chosen)
-            idle = 0 if not step.last or self.bound > before else idle + 1
+            idle = 0 if not step.last or self.bound > before or stopped is Stopped.UNWANTED else idle + 1
             if solution.assignment is None:
                 if step.last or stopped is not Stopped.EFFORT:
                     break
@@ -187,7 +185,7 @@ class _Run:
             if self._fits(solution, solution.assignment, limit):
                 if step.last or stopped in (Stopped.DONE, Stopped.TIME, Stopped.INTERRUPT):
                     break
-                starts, nearest, step = [*starts, solution.assignment], None, next(kinds)
+                nearest, step = None, next(kinds)
                 continue
             nearest = solution.assignment
             if stopped is Stopped.TIME:
@@ -210,10 +208,11 @@ class _Run:
             self.known = solution, schedule, memory
         return True
 
-    def _extended(self, starts: Sequence[Sequence[int]], chosen: dict[int, frozenset[int]]) -> list[Sequence[int]]:
-        """The starts as assignments of the network that knows of `chosen`, without those that the statements forbid."""
-        room = self.model.memory
-        return [room.extended(start, chosen) for start in starts if room.knows(start)]
+    def _extended(self, nearest: Sequence[int] | None, chosen: Mapping[int, frozenset[int]]) -> list[Sequence[int]]:
+        """The starts, what is known, and `nearest`, as assignments of the network that knows of `chosen`."""
+        known, room = None if self.known is None else self.known[0].assignment, self.model.memory
+        given = dict.fromkeys(tuple(one) for one in (*self.starts, known, nearest) if one is not None)
+        return [room.extended(start, chosen) for start in given if room.knows(start)]
 
     def _ended(self, step: Step, stopped: Stopped | None) -> Decision:
         """The cheapest plan of all rounds, or the error where none is known. step, stopped: of the last search."""
@@ -386,6 +385,7 @@ class _Run:
         solution = solve(
             network, deadline=until.part(1.0), effort=options.effort * step.effort(self.known), seed=options.seed,
             starts=given, gap=gap, rough=step.rough, progress=told, proves=step.proves,
+            wanted=None if moments is None or within is None or step.rough else fits_within(self.model, within),
         )  # fmt: skip
         bound = solution.lower_bound
         told_of = {"what": what, "status": solution.status, "bound": bound, "proves": proves, "trace": trace}

@@ -72,3 +72,9 @@ def anything(network: CostNetwork, deadline: Deadline) -> list[Sequence[int]]:
 def entries(network: CostNetwork) -> int:
     """Entries of all tables of pairs of decisions."""
     return sum(len(network.costs[edge.first]) * len(network.costs[edge.second]) for edge in network.edges)
+
+
+def fits_within(model: Model, limit: int) -> Callable[[Sequence[int]], bool]:
+    """Whether the plan of an assignment of a network within the limit holds no more than that, all counted."""
+    nodes = model.repeats.network.n_nodes
+    return lambda assignment: model.simulate(model.schedule(assignment[:nodes])).peak_bytes <= limit

@@ -13,7 +13,7 @@ from autoshard.deadline import Deadline, clock
 from autoshard.errors import InputError
 from autoshard.solver.certify.proof import Reduced
 from autoshard.solver.garbage import uncollected
-from autoshard.solver.incumbent import CloseEnough, OutOfTime, Progress, Race
+from autoshard.solver.incumbent import CloseEnough, OutOfTime, Progress, Race, Unwanted
 from autoshard.solver.network import CostNetwork, evaluate
 from autoshard.solver.reductions import reduce_network
 from autoshard.solver.solution import Solution, Status, Stopped
@@ -56,6 +56,7 @@ def solve(
     proves: bool = True,
     starts: Sequence[Sequence[int] | np.ndarray] = (),
     progress: Callable[[Progress], None] | None = None,
+    wanted: Callable[[tuple[int, ...]], bool] | None = None,
 ) -> Solution:
     """The cheapest assignment found, a proven lower bound, and how the run went.
 
@@ -63,7 +64,9 @@ def solve(
     starts: known assignments; the result is never worse than the best feasible one. effort scales the deterministic
     amounts of work. gap: in networks too large for exact search at once, stop when (cost - bound) / cost is at most
     this; rough: the same in networks of any size. proves: whether to go on, in networks too large for exact search at
-    once and within a memory limit, when a first bound and a first search are done.
+    once and within a memory limit, when a first bound and a first search are done. wanted: whether an assignment that
+    a proof finds on its way is of any use; the run ends at the first that is not (not in networks with factored
+    tables).
     deadline guards the wall clock; None for no limit. Ctrl-C ends the run and returns the incumbent.
     Raises `InputError` for starts that do not fit or costs too large for exact arithmetic.
     """
@@ -83,7 +86,7 @@ def solve(
                 f"a start needs one state index per node ({network.n_nodes}), each within its node's range"
             )
     ends = math.inf if deadline is None else deadline.ends
-    race = Race(network, began, ends, progress, endless=math.isinf(effort), accepted_gap=rough)
+    race = Race(network, began, ends, progress, endless=math.isinf(effort), accepted_gap=rough, wanted=wanted)
     stats: dict = {}
     stopped, reason = Stopped.DONE, None
     try:
@@ -92,6 +95,8 @@ def solve(
         _run(race, effort, seed, workers, max(gap, rough), starts, stats, proves)
     except CloseEnough:
         stopped = Stopped.GAP
+    except Unwanted:
+        stopped = Stopped.UNWANTED
     except Infeasible as why:
         reason = str(why)
         race.provers.append(Reduced.by(race.log))

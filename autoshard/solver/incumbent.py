@@ -24,6 +24,10 @@ class OutOfTime(Exception):
     """The wall clock guard has stopped the run."""
 
 
+class Unwanted(Exception):
+    """What a proof has found on its way is nothing to the caller."""
+
+
 class CloseEnough(Exception):
     """The incumbent is within the gap that the caller accepts."""
 
@@ -38,6 +42,10 @@ class Progress:
     lower_bound: int | None
 
 
+PROVING = ("split", "proof")
+"""Stages in which what is found is good: what comes before is left behind soon."""
+GIVEN_UP_WORK = 3_000_000_000
+"""A proof that has visited more table entries is not given up for an assignment that is of no use."""
 PATIENT_SHARE = 0.2
 LEAST_PATIENCE_S = 0.1
 """The part of the time left that one exact attempt may take where time alone ends the run, and the least it gets."""
@@ -70,6 +78,8 @@ class Race:
     """What the run's own records prove."""
     log: list[Any] | None = None
     """What was reduced so far."""
+    wanted: Callable[[tuple[int, ...]], bool] | None = None
+    """Whether the caller has a use for an assignment that a proof finds; where it has none, the run ends."""
     last_resort: Callable[[float], None] | None = None
     """Writes down what messages prove as they stand, where a run ends early."""
     _since: float = 0.0
@@ -132,8 +142,14 @@ class Race:
             self.assignment, self.cost, self.peak = chosen, judged.cost, judged.peak
             self.trace.append((round(self.seconds(), 3), judged.cost))
             self._tell()
+        if self.wanted is not None and self._gives_up() and not self.wanted(chosen):
+            raise Unwanted
         self._end_if_close()
         return True
+
+    def _gives_up(self) -> bool:
+        """Whether a proof is under way that may be given up."""
+        return self.stage in PROVING and max((p.effort for p in self.provers), default=0) < GIVEN_UP_WORK
 
     def incumbent(self) -> tuple[int | None, tuple[int, ...] | None]:
         """Cost and assignment, together."""

@@ -21,6 +21,8 @@ class Stopped(StrEnum):
     """The time was over."""
     INTERRUPT = "interrupt"
     """The user, or the cap on the memory of planning, stopped it."""
+    UNWANTED = "unwanted"
+    """What a proof found on its way is nothing to its caller: a search of another network follows."""
     COPIES = "copies"
     """The plan is an earlier one of the search; the last one holds too much when copies are counted."""
     BASELINE = "baseline"

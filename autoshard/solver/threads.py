@@ -56,18 +56,23 @@ def _in_turn(jobs: Sequence[Job], then: Then | None) -> list[tuple[Any, list[Any
 def _in_threads(jobs: Sequence[Job], then: Then | None) -> list[tuple[Any, list[Any]] | BaseException]:
     pool = _pool()
     firsts = {pool.submit(job): k for k, job in enumerate(jobs)}
-    numbers, following = dict(firsts), [[] for _ in jobs]
-    followed: list[list[Future[Any]]] = following
+    followed: list[list[Future[Any]]] = [[] for _ in jobs]
     try:
         waiting: set[Future[Any]] = set(firsts)
         while waiting:
-            ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            ended, waiting = wait_for_some(waiting)
             for one in ended:
                 if then is not None and one.exception() is None:
-                    followed[numbers[one]] = [pool.submit(further) for further in then(one.result())]
+                    followed[firsts[one]] = [pool.submit(further) for further in then(one.result())]
     finally:
         wait([*firsts, *(one for some in followed for one in some)])
     return [_outcome(first, followed[k]) for first, k in firsts.items()]
+
+
+def wait_for_some(waiting: set[Future[Any]]) -> tuple[set[Future[Any]], set[Future[Any]]]:
+    """Those that have ended, one at least, and the others."""
+    ended, others = wait(waiting, return_when=FIRST_COMPLETED)
+    return ended, others
 
 
 def _outcome(first: Future[Any], followed: Sequence[Future[Any]]) -> tuple[Any, list[Any]] | BaseException:

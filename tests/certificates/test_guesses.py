@@ -152,13 +152,14 @@ def test_a_plunge_goes_on_from_the_better_half_of_the_part_split_last() -> None:
         if split is None:  # nothing is left to split
             continue
 
-        def taken(split: tree.Tree = split, take=split._next):
+        def taken(line: tree._Line, split: tree.Tree = split, take=split._next):
             nonlocal plunges
-            low, high = split.newest
-            halves = [entry[:2] for entry in split.open if low < entry[1] <= high] if split.plunging else []
-            entry = take()
+            low, high = line.newest
+            below = split.threshold()
+            halves = [e[:2] for e in split.open if low < e[1] <= high and e[0] < below] if line.plunging else []
+            entry = take(line)
             plunges += bool(halves)
-            assert not halves or entry[:2] == min(halves)
+            assert not halves or (entry is not None and entry[:2] == min(halves))
             return entry
 
         split._next = taken

@@ -157,3 +157,18 @@ def test_charges_are_exact():
                 assert extra.tolist() == [(x << bits) >> price_bits for x in total], (seed, top, bits, price_bits)
                 limit = flat.limit or 0
                 assert charge == -((-sum(p for _, p in prices) * limit << bits) >> price_bits), seed
+
+
+def test_steps_of_prices_add_up_in_the_order_that_is_written():
+    """Else code that was just compiled and code from disk would come to other last bits, and to other proofs."""
+    rng = np.random.default_rng(3)
+    slots, limit = 301, 10**6
+    for _ in range(20):
+        arrays = [rng.random(slots) for _ in range(5)]
+        live = rng.integers(0, 2 * limit, slots)
+        found = []
+        for aim in (pricing.aim, pricing.aim.py_func):
+            per_slot = pricing.PerSlot(*(a.copy() for a in arrays))
+            pace = pricing.Pace(3.0, 4, 0.5, 0, 0, 0, pricing.FOUND)
+            found.append((aim(per_slot, pace, limit, 2.9, live, 7.0), *map(bytes, per_slot)))
+        assert found[0] == found[1]

@@ -5,19 +5,20 @@ stages of a proof in order: an opcode, then what belongs to it (see `docs/certif
 """
 
 import json
-import lzma
+import zlib
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
+from autoshard.solver.certify.packing import packed
 from autoshard.solver.certify.parts import Step
 from autoshard.solver.certify.proof import Proof
 from autoshard.solver.certify.shaving import Shave
 from autoshard.solver.certify.weigh import Record
 from autoshard.solver.work import Event
 
-FORMAT = "autoshard-certificate-1"
+FORMAT = "autoshard-certificate-2"
 END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE, PART, FORGET, SHAVE = range(13)
 
 
@@ -47,7 +48,7 @@ def certificate_of(proof: Proof, bound: int | None) -> bytes:
         _tree(put, proof.tree, claimed)
     put([END])
     numbers = np.concatenate(stream) if stream else np.zeros(0, dtype=np.int64)
-    body = lzma.compress(packed(numbers), format=lzma.FORMAT_XZ, preset=0)
+    body = zlib.compress(packed(numbers))
     head: dict[str, Any] = {"format": FORMAT, "bound": bound, "numbers": len(numbers), "parts": proof.parts}
     return json.dumps(head).encode() + b"\n" + body
 
@@ -106,19 +107,3 @@ def _tree(put, step: Step, claimed: int) -> None:
             put(kept)
             for half in reversed(at.halves):
                 waiting += [None, half]
-
-
-def packed(numbers: np.ndarray) -> bytes:
-    """Whole numbers as bytes."""
-    folded = (numbers.astype(np.int64) << 1 ^ (numbers.astype(np.int64) >> 63)).view(np.uint64)
-    lengths = np.ones(len(folded), dtype=np.int64)
-    for k in range(1, 10):
-        lengths += folded >= np.uint64(1) << np.uint64(7 * k) if 7 * k < 64 else 0
-    ends = np.cumsum(lengths)
-    out = np.zeros(int(ends[-1]) if len(ends) else 0, dtype=np.uint8)
-    starts = ends - lengths
-    for k in range(int(lengths.max(initial=0))):
-        mine = lengths > k
-        part = ((folded[mine] >> np.uint64(7 * k)) & np.uint64(127)).astype(np.uint8)
-        out[starts[mine] + k] = part | np.where(lengths[mine] > k + 1, 128, 0).astype(np.uint8)
-    return out.tobytes()

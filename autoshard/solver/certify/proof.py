@@ -50,6 +50,7 @@ class Reduced:
     proof: Proof
     bound: float
     costs: bool
+    effort: int = 0
 
     @staticmethod
     def by(log: Sequence[Event] | None, bound: float = math.inf) -> "Reduced":

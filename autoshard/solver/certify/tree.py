@@ -55,7 +55,8 @@ class Tree:
     check: called between passes; may raise to stop. costs: whether costs count, or only what can be held. look:
     searches among what costs least in a part, now and then. work: table entries visited so far, the measure of effort.
     stuck: least bound of parts that can neither be closed nor split. looks, next_look: searches by `look` so far, and
-    the table entries after which the next one is due, patience: how many times `LOOK_EVERY` after one. lines: splits side by side.
+    the table entries after which the next one is due; patience: how many times `LOOK_EVERY` that is after one. lines:
+    splits side by side.
     """
 
     whole: Whole

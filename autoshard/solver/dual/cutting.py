@@ -1,7 +1,7 @@
 """Parts of a proof as they are cut out: tables of which classes of states say all are left out.
 
-Most entries of a network with nodes for memory lie in tables with few distinct rows and columns. Cut out again for every
-part and turned into whole numbers for every record, they took most of the time in which no message is passed.
+Most entries of a network with nodes for memory lie in tables with few distinct rows and columns. Cut out again for
+every part and turned into whole numbers for every record, they took most of the time in which no message is passed.
 """
 
 from dataclasses import replace

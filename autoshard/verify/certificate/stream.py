@@ -2,11 +2,13 @@
 
 import json
 import lzma
+import zlib
 from typing import Any
 
 import numpy as np
 
-FORMAT = "autoshard-certificate-1"
+FORMATS = ("autoshard-certificate-1", "autoshard-certificate-2")
+"""The numbers are an xz stream in the first, which earlier versions wrote, and a zlib stream in the second."""
 MOST_BYTES = 2**31
 """Certificates that unpack to more are refused."""
 MOST_HEAD = 100_000
@@ -31,10 +33,10 @@ class Stream:
             head = json.loads(line)
         except ValueError:
             raise CertificateFault("not a certificate: its first line is not JSON") from None
-        if not isinstance(head, dict) or head.get("format") != FORMAT:
+        if not isinstance(head, dict) or head.get("format") not in FORMATS:
             format_ = head.get("format") if isinstance(head, dict) else head
             raise CertificateFault(
-                f"not a certificate that is known here: format {str(format_)[:60]!r}, not {FORMAT!r}"
+                f"not a certificate that is known here: format {str(format_)[:60]!r}, not {' or '.join(FORMATS)}"
             )
         if "bound" not in head:
             raise CertificateFault("its first line does not say which bound it proves")
@@ -43,13 +45,7 @@ class Stream:
             raise CertificateFault(f"bound is {bound!r}, not a whole number or null")
         self.head: dict[str, Any] = head
         body = data[len(line) + 1 :]
-        try:
-            unpacker = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=2**28)
-            raw = unpacker.decompress(body, max_length=MOST_BYTES)
-        except (lzma.LZMAError, MemoryError, EOFError) as problem:
-            raise CertificateFault(f"its numbers cannot be unpacked: {problem}") from None
-        if not unpacker.eof:
-            raise CertificateFault("its numbers are cut off, or too many")
+        raw = _unzipped(body) if head["format"] == FORMATS[1] else _unzipped_xz(body)
         self.numbers = unpacked(raw)
         self.at = 0
 
@@ -78,6 +74,28 @@ class Stream:
     def over(self) -> bool:
         """Whether all numbers are read."""
         return self.at == len(self.numbers)
+
+
+def _unzipped(body: bytes) -> bytes:
+    unpacker = zlib.decompressobj()
+    try:
+        raw = unpacker.decompress(body, MOST_BYTES)
+    except (zlib.error, MemoryError) as problem:
+        raise CertificateFault(f"its numbers cannot be unpacked: {problem}") from None
+    if not unpacker.eof:
+        raise CertificateFault("its numbers are cut off, or too many")
+    return raw
+
+
+def _unzipped_xz(body: bytes) -> bytes:
+    try:
+        unpacker = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=2**28)
+        raw = unpacker.decompress(body, max_length=MOST_BYTES)
+    except (lzma.LZMAError, MemoryError, EOFError) as problem:
+        raise CertificateFault(f"its numbers cannot be unpacked: {problem}") from None
+    if not unpacker.eof:
+        raise CertificateFault("its numbers are cut off, or too many")
+    return raw
 
 
 def unpacked(raw: bytes) -> np.ndarray:
