@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import lzma
+import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -74,7 +75,17 @@ def with_bound(data: bytes, bound: int | None) -> bytes:
 
 
 def with_numbers(data: bytes, numbers: np.ndarray) -> bytes:
-    return data.partition(b"\n")[0] + b"\n" + lzma.compress(packed(numbers))
+    return data.partition(b"\n")[0] + b"\n" + zlib.compress(packed(numbers))
+
+
+def test_certificates_of_the_first_format_are_judged_as_those_of_the_second() -> None:
+    for number in range(0, len(CASES), 9):
+        network, data = CASES[number], answer(number).certificate() or b""
+        head, _, body = data.partition(b"\n")
+        older = json.dumps({**json.loads(head), "format": "autoshard-certificate-1"}).encode()
+        assert judged(network, older + b"\n" + lzma.compress(zlib.decompress(body))) == judged(network, data)
+        with pytest.raises(CertificateFault):
+            judged(network, older + b"\n" + body)
 
 
 @pytest.mark.parametrize("number", range(0, len(CASES), 3))
@@ -161,6 +172,11 @@ def test_a_certificate_of_another_network_proves_nothing_false(seed: int, other:
         b'{"format": "autoshard-certificate-1", "bound": 1}\n' + lzma.compress(b"\x80" * 12 + b"\x01"),
         b'{"format": "autoshard-certificate-1", "bound": 1}\n' + lzma.compress(b"\x00" * 100)[:-9],
         b'{"format": "autoshard-certificate-1", "bound": 1}\n' + lzma.compress(bytes([2 * 2, 2 * 9])),
+        b'{"format": "autoshard-certificate-2", "bound": 1.5}\n' + zlib.compress(b"\x00"),
+        b'{"format": "autoshard-certificate-2", "bound": 1}\n' + zlib.compress(b"\xff" * 20),
+        b'{"format": "autoshard-certificate-2", "bound": 1}\n' + zlib.compress(b"\x80" * 12 + b"\x01"),
+        b'{"format": "autoshard-certificate-2", "bound": 1}\n' + zlib.compress(b"\x00" * 100)[:-9],
+        b'{"format": "autoshard-certificate-2", "bound": 1}\n' + zlib.compress(bytes([2 * 2, 2 * 9])),
     ],
 )  # fmt: skip
 def test_what_is_no_certificate_is_refused(data: bytes) -> None:
