@@ -21,17 +21,14 @@ from numba.core import event
 
 from autoshard.deadline import clock
 
-FAST = {"nnan", "nsz", "reassoc"}
-"""Flags of fast arithmetic: no infinities are subtracted, no NaN arises; minima may be reassociated, to vectorise. So
-may sums, whose numbers must be such that all of them are exact."""
-IN_ORDER = FAST - {"reassoc"}
-"""The same where sums are rounded. Which order they are added in would depend on what a function is compiled into: code
-that was just compiled and code from disk would come to other last bits."""
+FAST = {"nnan", "nsz"}
+"""Flags of fast arithmetic: no infinities are subtracted, no NaN arises; so minima are vectorised. Sums are added up in
+the order that is written: another one would depend on what a function is compiled into, and on the machine, so that
+code that was just compiled and code from disk would come to other last bits, and to other proofs."""
 
 _TOP = Path(__file__).parent.parent
 _ROOMS = ("solver", "formulation")
 """The rooms that have compiled functions."""
-_HOT = re.compile(rb"^@compiled(_in_order)?$", re.MULTILINE)
 _IMPORTED = re.compile(rb"^from autoshard\.([\w.]+) import", re.MULTILINE)
 _KEPT = 8
 """How many folders are kept, those used last: other versions and other installations have their own."""
@@ -39,19 +36,10 @@ _KEPT = 8
 
 def compiled(function: Callable) -> Any:
     """Decorator: `numba.njit` with the project's options, cached on disk where a folder can be written."""
-    return _compiled(function, FAST)
-
-
-def compiled_in_order(function: Callable) -> Any:
-    """The same for functions with sums that are rounded, which are added up in the order that is written."""
-    return _compiled(function, IN_ORDER)
-
-
-def _compiled(function: Callable, flags: set[str]) -> Any:
     with _cache_folder() as folder:
         if folder is not None:
-            return numba.njit(cache=True, fastmath=flags, nogil=True)(function)
-    return numba.njit(fastmath=flags, nogil=True)(function)
+            return numba.njit(cache=True, fastmath=FAST, nogil=True)(function)
+    return numba.njit(fastmath=FAST, nogil=True)(function)
 
 
 class _Compilation(event.Listener):
@@ -105,7 +93,7 @@ def _folder() -> Path | None:
 def _contents() -> str:
     """A name for the contents of every file with compiled functions, and of those it takes constants and types from."""
     texts = {path: path.read_bytes() for room in _ROOMS for path in (_TOP / room).rglob("*.py")}
-    hot = [path for path, text in texts.items() if _HOT.search(text)]
+    hot = [path for path, text in texts.items() if b"\n@compiled\n" in text]
     named = {name.decode() for path in hot for name in _IMPORTED.findall(texts[path])}
     taken = {_TOP.joinpath(*name.split(".")).with_suffix(".py") for name in named}
     digest = hashlib.sha256()

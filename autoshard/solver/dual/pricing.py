@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoshard.solver.compiled import compiled_in_order
+from autoshard.solver.compiled import compiled
 from autoshard.solver.dual.arrays import Held
 
 FIRST_RATE = 0.25
@@ -94,7 +94,7 @@ class Pace(NamedTuple):
     scale: int
 
 
-@compiled_in_order
+@compiled
 def fill_live(held: Held, chosen: np.ndarray, live: np.ndarray):
     """Live amount per slot, exact; returns the largest."""
     live[:] = 0
@@ -113,7 +113,7 @@ def fill_live(held: Held, chosen: np.ndarray, live: np.ndarray):
     return most
 
 
-@compiled_in_order
+@compiled
 def charge(
     held: Held,
     offsets: np.ndarray,
@@ -156,7 +156,7 @@ def charge(
     return running
 
 
-@compiled_in_order
+@compiled
 def begin_prices(slots: PerSlot, live: np.ndarray, limit: int, bound: float):
     """No prices yet, at this bound; slots that an assignment overfills will weigh most."""
     total = 0.0
@@ -172,7 +172,7 @@ def begin_prices(slots: PerSlot, live: np.ndarray, limit: int, bound: float):
     return Pace(bound, 0, FIRST_RATE, 0, 0, 0, 0)
 
 
-@compiled_in_order
+@compiled
 def try_scale(slots: PerSlot, pace: Pace, limit: int, k: int):
     """Make the current prices those of the k-th magnitude."""
     worth = 1.0
@@ -183,7 +183,7 @@ def try_scale(slots: PerSlot, pace: Pace, limit: int, k: int):
         slots.current[t] = slots.shape[t] * factor
 
 
-@compiled_in_order
+@compiled
 def step_prices(slots: PerSlot, pace: Pace, limit: int, bound: float, live: np.ndarray):
     """One step after a pass with this bound and these amounts live: dearer where they exceed the limit, else cheaper.
 
@@ -228,7 +228,7 @@ def step_prices(slots: PerSlot, pace: Pace, limit: int, bound: float, live: np.n
     return Pace(best, pace.steps + 1, rate, idle, streak, wait, pace.scale), True
 
 
-@compiled_in_order
+@compiled
 def move(slots: PerSlot, rate: float, steps: int, limit: int, live: np.ndarray):
     """An exponentiated step along the running mean of how full each slot was, relative to how much that varies."""
     mean_seen = 1.0 - MEAN_DECAY**steps
@@ -245,7 +245,7 @@ def move(slots: PerSlot, rate: float, steps: int, limit: int, live: np.ndarray):
         slots.current[t] = max(slots.current[t], LEAST_PRICE * top)
 
 
-@compiled_in_order
+@compiled
 def aim(slots: PerSlot, pace: Pace, limit: int, bound: float, live: np.ndarray, target: float):
     """One step towards a bound of `target`, after a pass with this bound and these amounts live.
 
