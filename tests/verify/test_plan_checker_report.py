@@ -57,6 +57,17 @@ def test_what_rests_on_the_plans_word_is_told_in_a_line(planned):
     assert "taken on trust: that no plan costs less than bound_s (the file has no certificate of it), notes" in found
 
 
+def test_objective_and_bound_say_what_they_count_where_a_step_is_estimated_otherwise():
+    words = {"mesh": {"x": 2, "y": 4}, "hardware": "tpu_v5e", "constraints": PINS, "argnames": ["x", "w"]}
+    data = json.loads(json.dumps(api.plan(f, *SPECS, **words).to_dict()))
+    step = data["cost"]["step_time"]
+    assert step["estimate_s"] < 0.99 * data["objective_s"]
+    told = "; both count nothing overlapped: a step is estimated to take "
+    assert f"{told}{step['estimate_s']} s" in str(verify_plan(data))
+    same = data | {"cost": data["cost"] | {"step_time": step | {"estimate_s": data["objective_s"]}}}
+    assert told not in str(verify_plan(same))
+
+
 def test_where_nothing_says_what_was_asked_for_that_check_is_not_done(planned):
     data, traced = planned
     found = verify_plan(data, Runnable(traced, f, arguments))
