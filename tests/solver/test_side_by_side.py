@@ -2,12 +2,15 @@
 
 import threading
 import time
+from typing import Any
 
 import pytest
-from solver_cases import tight
+from solver_cases import judged, tight
 
 from autoshard.solver import solve, threads
+from autoshard.solver.certify import tree
 from autoshard.solver.certify.certificate import certificate_of
+from autoshard.solver.solution import Stopped
 from autoshard.solver.threads import side_by_side
 
 
@@ -69,3 +72,31 @@ def test_a_proof_is_the_same_on_one_core_and_on_several(monkeypatch: pytest.Monk
         assert told[0] == told[1] == told[2], seed
         parts += found.proof.parts
     assert parts > 20
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3, 4])
+def test_a_proof_that_is_interrupted_while_parts_are_split_claims_nothing_false(
+    calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted = 0
+    for seed in range(8):
+        network = tight(seed, nodes=14, states=6)
+        monkeypatch.setattr(tree, "side_by_side", side_by_side)
+        whole, left = solve(network, effort=0.2), [calls]
+        assert whole.status in ("optimal", "infeasible")
+
+        def stop(jobs: Any, then: Any, left: list[int] = left) -> Any:
+            left[0] -= 1
+            if left[0] <= 0:
+                raise KeyboardInterrupt
+            return side_by_side(jobs, then)
+
+        monkeypatch.setattr(tree, "side_by_side", stop)
+        found = solve(network, effort=0.2)
+        if found.stopped is Stopped.INTERRUPT:
+            interrupted += 1
+            assert found.status != "infeasible" or whole.status == "infeasible"
+            assert whole.cost is None or found.lower_bound <= whole.cost
+            data = found.certificate()
+            assert data is None or judged(network, data).bound == found.lower_bound
+    assert interrupted > 0

@@ -122,7 +122,12 @@ class Tree:
             settler = self._settler(keep if split.at is chosen[0][2] and number == 0 else None)
             return settler, settler.half(split, number)
 
-        outcomes = side_by_side([lambda e=e: self._settler().split(e[2], e[0]) for e in chosen], halves)
+        try:
+            outcomes = side_by_side([lambda e=e: self._settler().split(e[2], e[0]) for e in chosen], halves)
+        except BaseException:  # nothing is known of any of them
+            for entry in chosen:
+                heapq.heappush(self.open, entry)
+            raise
         raised: BaseException | None = None
         settlers: list[Settler] = []
         for number, (entry, outcome) in enumerate(zip(chosen, outcomes, strict=True)):
