@@ -152,16 +152,15 @@ def test_a_plunge_goes_on_from_the_better_half_of_the_part_split_last() -> None:
         if split is None:  # nothing is left to split
             continue
 
-        def taken(line: tree._Line, split: tree.Tree = split, take=split._next):
+        def taken(line: tree._Line, split: tree.Tree = split, choose=split._choose_next):
             nonlocal plunges
             low, high = line.newest
             below = split.threshold()
             halves = [e[:2] for e in split.open if low < e[1] <= high and e[0] < below] if line.plunging else []
-            entry = take(line)
+            choose(line)
             plunges += bool(halves)
-            assert not halves or (entry is not None and entry[:2] == min(halves))
-            return entry
+            assert not halves or split.chosen[-1][:2] == min(halves)
 
-        split._next = taken
+        split._choose_next = taken
         assert proving.go_on(10**9)
     assert plunges > 0

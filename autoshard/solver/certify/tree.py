@@ -56,7 +56,8 @@ class Tree:
     searches among what costs least in a part, now and then. work: table entries visited so far, the measure of effort.
     stuck: least bound of parts that can neither be closed nor split. looks, next_look: searches by `look` so far, and
     the table entries after which the next one is due; patience: how many times `LOOK_EVERY` that is after one. lines:
-    splits side by side.
+    splits side by side. open, chosen: parts to split, and those of them that are being split; settled: the number of
+    parts before these.
     """
 
     whole: Whole
@@ -73,6 +74,8 @@ class Tree:
     patience: float = 1.0
     lines: list[_Line] = field(default_factory=lambda: [_Line() for _ in range(AT_ONCE)])
     open: list[_Entry] = field(default_factory=list)
+    chosen: list[_Entry] = field(default_factory=list)
+    settled: int = 0
     root: Step = field(default_factory=Step)
 
     def __post_init__(self) -> None:
@@ -89,29 +92,43 @@ class Tree:
     @property
     def bound(self) -> float:
         """Nothing costs less, up to the threshold."""
-        return min(self.stuck, self.open[0][0] if self.open else math.inf)
+        return min(self.stuck, min((entry[0] for entry in (*self.open, *self.chosen)), default=math.inf))
 
     def begin(self, part: Part, prices: np.ndarray | None) -> None:
         """Settle the whole network, from messages and prices that are known."""
         settler = self._settler()
         settler.settle(self.root, part, prices, -math.inf, ROOT_PASSES)
+        ended = self._offered([settler])
         self._take_in(settler)
-        self._tell_of([settler])
+        if ended is not None:
+            raise ended
 
     def run(self, most_work: int) -> bool:
         """Split parts until none is open, or so many table entries have been visited; True when none is."""
         until = self.work + most_work
-        while self.open and self.work < until:
-            chosen = self._chosen()
-            if chosen:
-                self._split(chosen)
-        return not self.open
+        while (self.open or self.chosen) and self.work < until:
+            self._take_back()
+            self._choose()
+            if self.chosen:
+                self._split()
+        return not self.open and not self.chosen
+
+    def _take_back(self) -> None:
+        """Open again what was chosen when a run was stopped: nothing is known of its halves."""
+        if self.chosen:
+            for _, _, at in self.chosen:
+                at.step.node, at.step.first_half, at.step.halves = -1, None, []
+            known = {entry[1] for entry in self.chosen}
+            self.open = [*(e for e in self.open if e[1] not in known and e[1] <= self.settled), *self.chosen]
+            heapq.heapify(self.open)
+            self.chosen = []
 
     def _settler(self, keep: int | None = None) -> Settler:
         return Settler(self.whole, self.start, self.branching, self.threshold(), self.check, self.costs, keep)
 
-    def _split(self, chosen: Sequence[_Entry]) -> None:
-        """Split parts side by side, and take in what comes of it in their order."""
+    def _split(self) -> None:
+        """Split what was chosen side by side, and take in what comes of it in that order."""
+        chosen, self.settled = self.chosen, self.parts
         due = self.look is not None and self.costs and self.parts >= FIRST_LOOK and self.work >= self.next_look
         keep = KEPT[self.looks % len(KEPT)] if due else None
 
@@ -122,29 +139,41 @@ class Tree:
             settler = self._settler(keep if split.at is chosen[0][2] and number == 0 else None)
             return settler, settler.half(split, number)
 
-        try:
-            outcomes = side_by_side([lambda e=e: self._settler().split(e[2], e[0]) for e in chosen], halves)
-        except BaseException:  # nothing is known of any of them
-            for entry in chosen:
-                heapq.heappush(self.open, entry)
-            raise
-        raised: BaseException | None = None
-        settlers: list[Settler] = []
-        for number, (entry, outcome) in enumerate(zip(chosen, outcomes, strict=True)):
+        outcomes = side_by_side([lambda e=e: self._settler().split(e[2], e[0]) for e in chosen], halves)
+        done = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+        settlers = [settler for _, settled in done for settler, _ in settled]
+        ended = self._offered(settlers)
+        left: list[_Entry] = []
+        for line, entry, outcome in zip(self.lines, chosen, outcomes, strict=False):
             if isinstance(outcome, BaseException):
-                heapq.heappush(self.open, entry)
-                raised = raised or outcome
+                left.append(entry)
+                ended = ended or outcome
                 continue
-            split, settled = outcome
             before = self.parts
-            self._join(split, [step for _, step in settled])
-            for settler, _ in settled:
+            self._join(outcome[0], [step for _, step in outcome[1]])
+            for settler, _ in outcome[1]:
                 self._take_in(settler)
-                settlers.append(settler)
-            self.lines[number].newest = before, self.parts
-        self._tell_of(settlers)
-        if raised is not None:
-            raise raised
+            line.newest = before, self.parts
+        for entry in left:
+            heapq.heappush(self.open, entry)
+        self.chosen = []
+        if ended is not None:
+            raise ended
+        self._look_around(settlers)
+
+    def _offered(self, settlers: Sequence[Settler]) -> Exception | None:
+        """Offer what was found: all of it, for parts are closed by what was found in them. The first of what that
+        raises, which ends the run.
+        """
+        ended: Exception | None = None
+        for settler in settlers:
+            for positions in settler.found:
+                try:
+                    self.offer(positions)
+                except Exception as end:
+                    ended = ended or end
+            assert self.threshold() <= settler.threshold, "an assignment that was found was not taken"
+        return ended
 
     def _join(self, split: Split, halves: list[Step]) -> None:
         """Put two halves in the place of a part."""
@@ -164,12 +193,8 @@ class Tree:
         self.work += settler.work
         self.stuck = min(self.stuck, settler.stuck)
 
-    def _tell_of(self, settlers: Sequence[Settler]) -> None:
-        """Offer what was found, which may end the run, and search among what costs least where that is due."""
-        for settler in settlers:
-            for positions in settler.found:
-                self.offer(positions)
-            assert self.threshold() <= settler.threshold, "an assignment that was found was not taken"
+    def _look_around(self, settlers: Sequence[Settler]) -> None:
+        """Search among what costs least in a part, where that is due."""
         for settler in settlers:
             if settler.close is not None and self.look is not None:
                 self.looks += 1
@@ -179,16 +204,12 @@ class Tree:
                 self.patience = 1.0 if self.threshold() < below else min(SELDOM, LOOKED_IN_VAIN * self.patience)
                 self.next_look = self.work + int(LOOK_EVERY * self.patience)
 
-    def _chosen(self) -> list[_Entry]:
-        """The open parts to split, one for every line as long as there are enough."""
-        out: list[_Entry] = []
+    def _choose(self) -> None:
+        """Choose the open parts to split, one for every line as long as there are enough."""
         for line in self.lines:
-            entry = self._next(line)
-            if entry is not None:
-                out.append(entry)
-        return out
+            self._choose_next(line)
 
-    def _next(self, line: _Line) -> _Entry | None:
+    def _choose_next(self, line: _Line) -> None:
         """The open part with the least bound, and after every other one on from the better half of what the line split
         last, until neither stays open. Such a plunge soon ends at an assignment; least bounds seldom do.
         """
@@ -196,13 +217,16 @@ class Tree:
         threshold = self.threshold()
         while self.open:
             halves = [entry for entry in self.open if low < entry[1] <= high] if line.plunging else []
+            if not halves:
+                line.plunging = not line.plunging
+            entry = min(halves, key=lambda entry: entry[:2]) if halves else self.open[0]
+            wanted = entry[0] < threshold
+            if wanted:
+                self.chosen.append(entry)  # first of all: whatever stops the run, it stays open
             if halves:
-                entry = min(halves, key=lambda entry: entry[:2])
                 self.open.remove(entry)
                 heapq.heapify(self.open)
             else:
-                line.plunging = not line.plunging
-                entry = heapq.heappop(self.open)
-            if entry[0] < threshold:
-                return entry
-        return None
+                heapq.heappop(self.open)
+            if wanted:
+                return
