@@ -92,7 +92,7 @@ def best_seen(
     from autoshard.solver.driver import trivial_bound
 
     bounds = [trivial_bound(model.with_limit(None)), *(r["bound"] for r in rounds if r["proves"])]
-    bound = min(max(bounds), solution.cost)
+    bound = max(bounds)
     solution = replace(
         solution, status="optimal" if bound == solution.cost else "feasible", stats={"stopped": Stopped.SEEN}
     )
@@ -177,6 +177,7 @@ def finish(
     stats.
     """
     assert solution.assignment is not None and solution.cost is not None
+    assert bound <= solution.cost, f"a plan costs {solution.cost}, and it was proved that none costs less than {bound}"
     problem, tick = model.problem, model.encoded.tick_s
     if model.encoded.left_out[0]:  # the network of all layers has no edges, so only the price below is known
         checked = evaluate(model.repeats.network, solution.assignment)

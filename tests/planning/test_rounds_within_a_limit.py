@@ -137,3 +137,21 @@ def test_the_search_before_the_last_is_endless_too_once_a_plan_is_known() -> Non
 def test_a_run_is_endless_where_a_time_limit_is_stated_and_no_effort(words: Any, endless: bool) -> None:
     traced = trace(chain, ShapeDtypeStruct((8, 8), jnp.float32), name="chain")
     assert request_of(traced, mesh={"x": 2}, hardware="cpu_sim", **words).options.endless is endless
+
+
+def test_a_proof_that_is_given_up_for_what_does_not_fit_claims_no_more_than_the_next_one_finds() -> None:
+    def three_uses(x: Any, w1: Any, w2: Any, w3: Any) -> Any:
+        h = x @ w1
+        return h @ w2, h @ w3, h.sum(axis=0)
+
+    sizes = [(1024, 512), (512, 2048), (2048, 512), (2048, 256)]
+    traced = trace(three_uses, *(ShapeDtypeStruct(size, jnp.float32) for size in sizes), name="three_uses")
+    problem = Problem.make(traced.program, *placed({"a": 2, "b": 2}, "h100"))
+    free = build_model(problem)
+    peak = free.simulate(decide(free).schedule).peak_bytes
+    limited = build_model(replace(problem, memory_limit=int(0.9 * peak)))
+    found = decide(limited)
+    assert [report["stopped"] for report in found.stats["rounds"]].count("unwanted") == 1
+    assert found.status == "optimal"
+    ticks = found.objective_s / limited.encoded.tick_s
+    assert all(report["bound"] <= ticks * (1 + 1e-9) for report in found.stats["rounds"] if report["proves"])
