@@ -1,5 +1,8 @@
 """CP-SAT stands in for toulbar2: the same optima, with memory rows, on every run the same."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from solver_cases import optimum, random_network
@@ -50,3 +53,23 @@ def test_forbidden_pairs_are_never_chosen():
     found = cpsat.solve_exact([np.array([0, 0]), np.array([0, 0])], [(0, 1, table)], upper=None)
     assert found is not None
     assert (found.assignment, found.lower) == ((1, 0), 8)
+
+
+def test_ctrl_c_still_arrives_after_a_search():
+    """CP-SAT would leave it to the system, which ends the process at once: no plan that is known would be written."""
+    script = """
+import os, signal
+import subprocess
+import sys
+
+import numpy as np
+from autoshard.solver.engines import cpsat
+assert cpsat.solve_exact([np.array([0, 5]), np.array([0, 7])], [(0, 1, np.array([[9, 0], [0, 0]]))], upper=None)
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    signal.sigtimedwait([], 1)
+except KeyboardInterrupt:
+    print("arrived")
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "arrived\n"), ran.stderr

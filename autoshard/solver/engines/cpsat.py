@@ -54,6 +54,7 @@ def solve_exact(
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 1
+    solver.parameters.catch_sigint_signal = False  # it would leave Ctrl-C to the system, which kills the process
     solver.parameters.max_deterministic_time = max(LEAST_SECONDS, backtracks * _SECONDS_PER_BACKTRACK)
     solver.parameters.max_time_in_seconds = max(LEAST_SECONDS, min(seconds, MOST_SECONDS))
     status = solver.solve(model)
