@@ -109,11 +109,11 @@ def _add_edges(
     """
     offsets, first, second = graph.offsets, graph.first, graph.second
     table_at, tables = graph.table_at, graph.tables
-    second_at, first_at, to_second, to_first = messages
+    second_at, first_at, _, to_first = messages
     bound = 0.0
     widest = widest_of(offsets)
     into = np.empty(widest)  # per state of the second node its cheapest partner
-    term = np.empty(widest)  # what its share and its message leave of it
+    term = np.empty(widest)
     both = np.empty(widest)
     most = most_classes(classes)
     room = np.empty(most), np.empty(most)
@@ -124,15 +124,9 @@ def _add_edges(
         y = second_at[e]
         d = first_at[e + 1] - x
         c = second_at[e + 1] - y
-        lowest = np.inf
-        for b in range(c):
-            into[b] = np.inf
-            term[b] = share[j + b] - to_second[y + b]
+        lowest = _least_beside(graph, classes, messages, share, e, term, room)
         if by_classes(classes, e, d, c):
             rows, columns = classes.of_first[x : x + d], classes.of_second[y : y + c]
-            out = least_partners(classes, e, True, columns, term, room)
-            for a in range(d):
-                lowest = min(lowest, out[rows[a]] - to_first[x + a])
             for b in range(c):
                 both[b] = term[b] + own[j + b]
             out = least_partners(classes, e, True, columns, both, room)
@@ -143,12 +137,7 @@ def _add_edges(
             for b in range(c):
                 into[b] = out[columns[b]]
         else:
-            for a in range(d):
-                at = table_at[e] + a * c
-                row = np.inf
-                for b in range(c):
-                    row = min(row, tables[at + b] + term[b])
-                lowest = min(lowest, row - to_first[x + a])
+            into[:c] = np.inf
             for a in range(d):
                 at = table_at[e] + a * c
                 mine = to_first[x + a] + lowest
@@ -170,37 +159,48 @@ def _add_paid(
     """Adds to both nodes of every edge what the entry chosen costs above the least of the edge; `TOO_MUCH` where it is
     forbidden."""
     first, second = graph.first, graph.second
-    table_at, tables = graph.table_at, graph.tables
-    second_at, first_at, to_second, to_first = messages
     term = np.empty(widest_of(graph.offsets))
     most = most_classes(classes)
     room = np.empty(most), np.empty(most)
     for e in range(len(first)):
-        x = first_at[e]
-        y = second_at[e]
-        d = first_at[e + 1] - x
-        c = second_at[e + 1] - y
-        for b in range(c):
-            term[b] = share[graph.offsets[second[e]] + b] - to_second[y + b]
-        lowest = np.inf
-        if by_classes(classes, e, d, c):
-            rows, columns = classes.of_first[x : x + d], classes.of_second[y : y + c]
-            out = least_partners(classes, e, True, columns, term, room)
-            for a in range(d):
-                lowest = min(lowest, out[rows[a]] - to_first[x + a])
-        else:
-            for a in range(d):
-                at = table_at[e] + a * c
-                row = np.inf
-                for b in range(c):
-                    row = min(row, tables[at + b] + term[b])
-                lowest = min(lowest, row - to_first[x + a])
+        lowest = _least_beside(graph, classes, messages, share, e, term, room)
         a = chosen[first[e]]
         b = chosen[second[e]]
-        value = entry_of(graph, classes, messages, e, a, b) - to_first[x + a] + term[b] - lowest
-        value = value if value < np.inf else TOO_MUCH
+        value = entry_of(graph, classes, messages, e, a, b) - messages.to_first[messages.first_at[e] + a] + term[b]
+        value = value - lowest if value < np.inf else TOO_MUCH
         paid[first[e]] += value
         paid[second[e]] += value
+
+
+@compiled
+def _least_beside(
+    graph: Graph, classes: Classes, messages: Messages, share: np.ndarray, e: int, term: np.ndarray, room: tuple
+):  # fmt: skip
+    """The least entry of an edge beside the messages.
+
+    term: receives what its share and its message leave of every state of the second node. room: see `least_partners`.
+    """
+    second_at, first_at, to_second, to_first = messages
+    x = first_at[e]
+    y = second_at[e]
+    d = first_at[e + 1] - x
+    c = second_at[e + 1] - y
+    j = graph.offsets[graph.second[e]]
+    for b in range(c):
+        term[b] = share[j + b] - to_second[y + b]
+    lowest = np.inf
+    if by_classes(classes, e, d, c):
+        out = least_partners(classes, e, True, classes.of_second[y : y + c], term, room)
+        for a in range(d):
+            lowest = min(lowest, out[classes.of_first[x + a]] - to_first[x + a])
+    else:
+        for a in range(d):
+            at = graph.table_at[e] + a * c
+            row = np.inf
+            for b in range(c):
+                row = min(row, graph.tables[at + b] + term[b])
+            lowest = min(lowest, row - to_first[x + a])
+    return lowest
 
 
 @dataclass(frozen=True)

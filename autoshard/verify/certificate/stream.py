@@ -45,8 +45,7 @@ class Stream:
             raise CertificateFault(f"bound is {bound!r}, not a whole number or null")
         self.head: dict[str, Any] = head
         body = data[len(line) + 1 :]
-        raw = _unzipped(body) if head["format"] == FORMATS[1] else _unzipped_xz(body)
-        self.numbers = unpacked(raw)
+        self.numbers = unpacked(_unzipped(body, head["format"]))
         self.at = 0
 
     def one(self) -> int:
@@ -76,22 +75,13 @@ class Stream:
         return self.at == len(self.numbers)
 
 
-def _unzipped(body: bytes) -> bytes:
+def _unzipped(body: bytes, format_: str) -> bytes:
     unpacker = zlib.decompressobj()
+    if format_ == FORMATS[0]:
+        unpacker = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=2**28)
     try:
         raw = unpacker.decompress(body, MOST_BYTES)
-    except (zlib.error, MemoryError) as problem:
-        raise CertificateFault(f"its numbers cannot be unpacked: {problem}") from None
-    if not unpacker.eof:
-        raise CertificateFault("its numbers are cut off, or too many")
-    return raw
-
-
-def _unzipped_xz(body: bytes) -> bytes:
-    try:
-        unpacker = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=2**28)
-        raw = unpacker.decompress(body, max_length=MOST_BYTES)
-    except (lzma.LZMAError, MemoryError, EOFError) as problem:
+    except (zlib.error, lzma.LZMAError, MemoryError, EOFError) as problem:
         raise CertificateFault(f"its numbers cannot be unpacked: {problem}") from None
     if not unpacker.eof:
         raise CertificateFault("its numbers are cut off, or too many")
