@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from autoshard.costs.steptime import whole_bytes
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.plan_record import OWN_SCHEDULER, RUN_FORMS
-from autoshard.simulation import tpu
+from autoshard.simulation.ahead import Compiled, Compiler, compiler_for, compiler_named
 from autoshard.simulation.own import WINDOWED_BYTES, own_timeline, windowed
 from autoshard.simulation.result import Simulation, Traffic, changes_between
 from autoshard.simulation.scheduled import Module, read_module
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from autoshard.api.plans import Plan
 
-Compiler = Literal["auto", "tpu", "own"]
+Judge = Literal["auto", "tpu", "gpu", "own"]
 Form = Literal["explicit", "constraints", "shardings"]
 FORMS: tuple[Form, ...] = get_args(Form)
-COMPILERS: tuple[Compiler, ...] = get_args(Compiler)
+COMPILERS: tuple[Judge, ...] = get_args(Judge)
 CLOCKS: tuple[Clock, ...] = get_args(Clock)
 
 
@@ -40,42 +40,49 @@ def simulate(
     """A step of the plan on a clock.
 
     form: how the plan is handed to the compiler (`autoshard.api.targets.TARGETS`, without ``mlir``). compiler: ``tpu``
-    compiles ahead of time with libtpu and reads the schedule; ``own`` orders the plan itself, by the plan's seconds
-    (as ``explicit`` or ``constraints``); ``auto`` takes the first that can be had, and says which. clock: how compiled
+    and ``gpu`` compile ahead of time, with libtpu and with XLA's compiler for NVIDIA GPUs, and read the schedule;
+    ``own`` orders the plan itself, by the plan's seconds (as ``explicit`` or ``constraints``); ``auto`` takes the
+    compiler of the machine where it can be had, our own scheduler otherwise, and says which. clock: how compiled
     work is timed (`autoshard.simulation.work.Work.seconds`). keep: is handed the compiled text.
 
-    Raises `InputError` for unknown names, and for ``tpu`` where the plan was loaded without its function,
+    Raises `InputError` for unknown names, and for a compiler where the plan was loaded without its function,
     `UnsupportedError` where the compiler cannot be asked or refuses the program.
     """
     for what, stated, known in (("form", form, FORMS), ("compiler", compiler, COMPILERS), ("clock", clock, CLOCKS)):
         if stated not in known:
             raise InputError(f"no {what} {stated!r}; there are {', '.join(known)}")
     title = name or plan.program.name
-    why = tpu.missing(plan.machine)
+    judge = compiler_for(plan.machine) if compiler in ("auto", "own") else compiler_named(compiler)
+    why = judge.missing(plan.machine)
     if compiler == "own" or (compiler == "auto" and why is not None):
         return _own(plan, title, form, () if compiler == "own" else (f"no compiler was asked: {why}",))
     if why is not None:
-        raise UnsupportedError(f"--compiler tpu: {why}")
+        raise UnsupportedError(f"--compiler {compiler}: {why}")
     began = time.monotonic()
-    compiled = compile_for_tpu(plan, form)
+    compiled = compile_for(judge, plan, form)
     took = time.monotonic() - began
     if keep is not None:
         keep(compiled.text)
-    found = read(plan, read_module(compiled.text), title, form, clock)
+    found = read(plan, read_module(compiled.text), title, form, clock, judge)
     return replace(found, compile_s=took, peak_bytes=compiled.peak_bytes)
 
 
-def compile_for_tpu(plan: Plan, form: str) -> tpu.Compiled:
-    """The plan's program, compiled for a described TPU slice; takes seconds to minutes."""
-    devices = tpu.devices_of(plan.machine, plan.schedule.mesh.mesh.device_ids)
-    return tpu.compiled(plan.lower(form).staged(devices))
+def compile_for(judge: Compiler, plan: Plan, form: str) -> Compiled:
+    """The plan's program, compiled for its described machine; takes seconds to minutes."""
+    devices = judge.devices_of(plan.machine, plan.schedule.mesh.mesh.device_ids)
+    return judge.compiled(plan.lower(form).staged(devices))
 
 
-def read(plan: Plan, module: Module, title: str, form: str, clock: str) -> Simulation:
+def read(plan: Plan, module: Module, title: str, form: str, clock: str, judge: Compiler) -> Simulation:
     """A compiled module on the clocks of the plan's machine."""
-    notes: list[str] = []
+    notes = list(judge.notes())
     clocks: list[Clock] = sorted(CLOCKS, key=lambda c: c != clock)  # stable: the one that was asked for comes first
-    if not module.cycles_known:
+    if judge.name == "gpu":
+        clocks.remove("cycles")
+        if clock == "cycles":
+            notes.append("the compiler for GPUs expects no cycles: work is timed as such kernels were measured")
+            clocks.sort(key=lambda c: c != "expected")
+    elif not module.cycles_known:
         clocks = ["roofline"]
         notes.append("the compiler printed no cycles for this program: work is timed by its roofline")
     if not module.is_scheduled:
@@ -85,7 +92,7 @@ def read(plan: Plan, module: Module, title: str, form: str, clock: str) -> Simul
     notes += [f"nothing says how often the compiled loop {x} runs: counted as one trip" for x in first.unknown_loops]
     planned = planned_traffic(plan)
     return Simulation(
-        plan=title, form=form, scheduler=f"{tpu.compiler_version()}, ahead of time", clocks=dict(lines),
+        plan=title, form=form, scheduler=f"{judge.version()}, ahead of time", clocks=dict(lines),
         planned_s=plan.cost.step_s, estimate_s=plan.step_time.estimate_s,
         planned=planned, changes=changes_between(planned, first), notes=tuple(notes),
         planned_peak_bytes=plan.memory.peak_bytes,

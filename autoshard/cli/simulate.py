@@ -31,7 +31,8 @@ def simulate(
     ] = "explicit",
     compiler: Annotated[
         str,
-        typer.Option(help="tpu (libtpu, ahead of time; no TPU needed), own (autoshard's scheduler), auto."),
+        typer.Option(help="tpu (libtpu) and gpu (XLA for NVIDIA GPUs), ahead of time: neither chip is needed; own (autoshard's "
+            "scheduler); auto."),
     ] = "auto",
     clock: Annotated[
         str,
@@ -63,9 +64,9 @@ def simulate(
 
     The machine is described, not there. With no compiler for it, our own scheduler orders the plan, and says so.
     """
-    from autoshard.simulation import tpu
+    from autoshard.simulation.ahead import prepare
 
-    tpu.prepare()
+    prepare()
     from autoshard.api.forms import by_one_judge
     from autoshard.api.simulate import FORMS, simulate
     from autoshard.files import check_writable, write_text
@@ -157,10 +158,10 @@ def _titles(plans: list[Path]) -> list[str]:
 def _loaded(file: Path, compiler: str) -> "Plan":
     """The plan; with its function where it is to be compiled."""
     from autoshard.api.plans import Plan
-    from autoshard.simulation import tpu
+    from autoshard.simulation.ahead import compiler_for
 
     plan = Plan.load(file)
-    if compiler == "own" or (compiler == "auto" and tpu.missing(plan.machine) is not None):
+    if compiler == "own" or (compiler == "auto" and compiler_for(plan.machine).missing(plan.machine) is not None):
         return plan
     from autoshard.running.program import load
 

@@ -25,6 +25,9 @@ KINDS: Final = {
 }
 """Opcodes of collectives, without ``-start`` and ``-done``, and the kinds that costs know."""
 
+FUSIONS: Final = frozenset({"fusion", "fusion-start"})
+"""Opcodes of fusions; on GPUs a slice may be a ``fusion-start`` with its ``fusion-done``: it runs where it starts."""
+
 _ITEM_BITS = {"pred": 8, "token": 0, "opaque": 0}
 _ARRAY = re.compile(r"([a-z]\w*)\[([\d,]*)\](?:\{([^}]*)\})?")
 _COMMENT = re.compile(r"/\*.*?\*/")

@@ -11,14 +11,14 @@ from typing import Final
 from autoshard.costmodels.machine import Machine
 from autoshard.simulation.clock import COPIES, COPY, CORE, LOOPS, MATMUL, OTHER_WORK, Event, Timeline, waiting
 from autoshard.simulation.links import Groups, Links
-from autoshard.simulation.scheduled import KINDS, Array, Computation, Instruction, Module
+from autoshard.simulation.scheduled import FUSIONS, KINDS, Array, Computation, Instruction, Module
 from autoshard.simulation.trips import trips_of
 from autoshard.simulation.work import Clock, Work, Worker
 from autoshard.verify.runs.hlo import device_groups
 
 _NOTHING: Final = frozenset(
     {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id",
-     "opt-barrier", "domain", "add-dependency", "iota"}
+     "opt-barrier", "domain", "add-dependency", "iota", "fusion-done"}
 )  # fmt: skip
 
 
@@ -81,7 +81,7 @@ class _Walk:
             self.wait(i.operands[0], i, times)
         elif i.opcode in ("async-start", "async-update", "async-done"):
             self.wrapped(i, times)
-        elif i.opcode == "fusion":
+        elif i.opcode in FUSIONS:
             self.fusion(i, within, times)
         elif i.opcode in ("send", "recv", "send-done", "recv-done"):
             return

@@ -7,7 +7,6 @@ machine lays it: position *i* of the mesh is the chip whose coordinates `Machine
 import os
 import tempfile
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
 from importlib import metadata, util
 from itertools import permutations
 from math import prod
@@ -16,6 +15,7 @@ from typing import Any, Final
 
 from autoshard.costmodels.machine import Machine
 from autoshard.errors import UnsupportedError
+from autoshard.simulation.ahead import Compiled, compile_staged, first_lines
 from autoshard.simulation.places import places
 
 TOPOLOGIES: Final[Mapping[str, str]] = {
@@ -24,6 +24,9 @@ TOPOLOGIES: Final[Mapping[str, str]] = {
     "tpu_v6e": "v6e",
 }
 """Profile -> the name under which libtpu knows the chip; those of which a device of JAX is a whole chip there."""
+
+NOTES: Final[tuple[str, ...]] = ()
+"""What is taken otherwise than on a TPU: nothing that we know of."""
 
 ENVIRONMENT: Final[Mapping[str, str]] = {
     "JAX_PLATFORMS": "cpu",  # programs run on the CPU; the TPU is only compiled for
@@ -104,17 +107,6 @@ def _in_mesh_order(machine: Machine, found: Sequence[Any], device_ids: Sequence[
     return out
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """What the compiler made of a program: its scheduled HLO text, and what one device holds at its peak, in bytes.
-
-    peak_bytes: None where the compiler does not say.
-    """
-
-    text: str
-    peak_bytes: int | None
-
-
 def scheduled_text(staged: Any) -> str:
     """The text of `compiled`."""
     return compiled(staged).text
@@ -125,11 +117,7 @@ def compiled(staged: Any) -> Compiled:
 
     Raises `UnsupportedError` with the compiler's reason where it refuses the program (too little memory, for one).
     """
-    try:
-        program = staged.compile()
-    except Exception as error:  # XlaRuntimeError and others; the text says what the compiler found
-        raise UnsupportedError(f"the TPU compiler refuses the program: {_first_lines(error)}") from error
-    peak = getattr(program.memory_analysis(), "peak_memory_in_bytes", None)  # older versions of JAX have no such figure
+    program, peak = compile_staged(staged, "the TPU compiler")
     try:
         text = program.as_text()
     except Exception as error:  # for v5p and v6e printing fails on some asynchronous calls
@@ -139,10 +127,6 @@ def compiled(staged: Any) -> Compiled:
     return Compiled(str(text), peak)
 
 
-def _first_lines(error: Exception, width: int = 300) -> str:
-    return " ".join(str(error).split())[:width]
-
-
 def _dumped_text(staged: Any, error: Exception) -> str:
     """The text that the compiler writes to a folder: without cycles, and with collectives as they are synchronously."""
     with tempfile.TemporaryDirectory() as folder:
@@ -150,8 +134,8 @@ def _dumped_text(staged: Any, error: Exception) -> str:
         try:
             staged.compile(compiler_options=options)
         except Exception as again:
-            raise UnsupportedError(f"the compiled program cannot be printed: {_first_lines(error)}") from again
+            raise UnsupportedError(f"the compiled program cannot be printed: {first_lines(error)}") from again
         files = sorted(Path(folder).glob("*after_optimizations.txt"), key=lambda f: f.stat().st_size)
         if not files:
-            raise UnsupportedError(f"the compiled program cannot be printed: {_first_lines(error)}") from error
+            raise UnsupportedError(f"the compiled program cannot be printed: {first_lines(error)}") from error
         return files[-1].read_text()

@@ -6,15 +6,18 @@ the memory's rate is put in their place where that is less.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Final, Literal
 
-import numpy as np
-
+from autoshard.costmodels.families import family_of
 from autoshard.costmodels.machine import Machine
-from autoshard.simulation.scheduled import HBM, KINDS, Array, Computation, Instruction, Module
+from autoshard.simulation.convolutions import DTYPES, convolution_flop
+from autoshard.simulation.libraries import library_flop, results_of
+from autoshard.simulation.scheduled import FUSIONS, HBM, KINDS, Array, Computation, Instruction, Module
 
+GPU_VENDORS: Final = frozenset({"nvidia"})
 Clock = Literal["expected", "cycles", "roofline"]
 """How work is timed: see `Work.seconds`."""
 
@@ -28,6 +31,35 @@ MATRIX_UNITS: Final[dict[str, int]] = {
 MEMORY_SHARE: Final = 0.85
 """Share of the memory's rate that a copy or elementwise work usually reaches (assumed)."""
 
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """How fast kernels run where the compiler says nothing of it, as on GPUs.
+
+    matmul: share of the peak by family of the element type. matmul_memory, memory, tiled_memory: share of the memory's
+    rate of matmuls, of everything else, and of what Triton makes beside matmuls (softmax, norms). matmul_start_s,
+    start_s: what each of them takes beside its work.
+    """
+
+    matmul: Mapping[str, float]
+    matmul_memory: float
+    memory: float
+    tiled_memory: float
+    matmul_start_s: float
+    start_s: float
+
+    def seconds(self, flop_s: Mapping[str, float], bytes_s: float, tiled: bool) -> float:
+        """A kernel with matmuls of so many seconds at the peak by family, and bytes of so many at the memory's rate."""
+        if not flop_s:
+            return bytes_s / (self.tiled_memory if tiled else self.memory) + self.start_s if bytes_s else 0.0
+        busy = sum(s / self.matmul.get(family, self.matmul["bf16"]) for family, s in flop_s.items())
+        return max(busy, bytes_s / self.matmul_memory) + self.matmul_start_s
+
+
+GPU_KERNELS: Final = Kernels({"bf16": 0.77, "f32": 0.65}, 0.82, 0.90, 0.68, 3.5e-6, 1.4e-6)
+"""As kernels of 18 programs ran on an H100 (experiments/lent_gpu); for other GPUs that is an assumption."""
+
+_TILED: Final = '"kind":"__triton"'
 _MATRIX: Final = frozenset({"convolution", "dot"})
 
 
@@ -36,13 +68,14 @@ class Work:
     """What an instruction does on one device.
 
     cycles_s: seconds by the compiler's cycles, None where it does not say. flop: of matmuls. bytes: in HBM.
-    roofline_s: the longer of FLOP at the peak and bytes at the memory's rate.
+    roofline_s: the longer of FLOP at the peak and bytes at the memory's rate. kernel_s: as such kernels ran (GPUs).
     """
 
     cycles_s: float | None
     flop: float
     bytes: float
     roofline_s: float
+    kernel_s: float | None = None
 
     @property
     def is_matmul(self) -> bool:
@@ -53,8 +86,10 @@ class Work:
         """``cycles``: as the compiler says, the roofline where it does not. ``roofline``: never more than that.
 
         ``expected``: cycles for matmuls; for other work cycles too, but no more than its bytes take at `MEMORY_SHARE`
-        of the memory's rate, unless they lie on the chip.
+        of the memory's rate, unless they lie on the chip. On GPUs: as such kernels were measured.
         """
+        if clock == "expected" and self.kernel_s is not None:
+            return self.kernel_s
         if clock == "roofline" or self.cycles_s is None:
             return self.roofline_s
         if clock == "cycles" or self.is_matmul or not self.bytes:
@@ -70,6 +105,7 @@ class Worker:
         units = MATRIX_UNITS.get(machine.profile.chip_name)
         dense = machine.flops_per_s("bfloat16")
         self.clock_hz = None if units is None else dense / (2 * units)
+        self.kernels = GPU_KERNELS if machine.profile.vendor in GPU_VENDORS else None
         self._flops: dict[str, dict[str, float]] = {}
 
     def of(self, instruction: Instruction, within: Computation) -> Work:
@@ -80,15 +116,22 @@ class Worker:
         matrix_s = sum(flop / self.machine.flops_per_s(dtype) for dtype, flop in flops.items())
         cycles = instruction.cycles
         timed = None if cycles is None or self.clock_hz is None else cycles / self.clock_hz
-        return Work(timed, sum(flops.values()), moved, max(matrix_s, moved / rate))
+        kernel_s = None
+        if self.kernels is not None:
+            at_peak = {family_of(d): flop / self.machine.flops_per_s(d) for d, flop in flops.items() if flop}
+            kernel_s = self.kernels.seconds(at_peak, moved / rate, _TILED in instruction.rest)
+        return Work(timed, sum(flops.values()), moved, max(matrix_s, moved / rate), kernel_s)
 
     def _matmuls_of(self, instruction: Instruction, within: Computation) -> dict[str, float]:
         """dtype -> FLOP of matmuls in it."""
         if instruction.opcode in _MATRIX:
             dtype, flop = matmul_flop(instruction, within)
             return {dtype: flop}
+        if instruction.opcode == "custom-call":
+            dtype, flop = library_flop(instruction, within)
+            return {dtype: flop} if flop else {}
         total: dict[str, float] = {}
-        if instruction.opcode in ("fusion", "call"):
+        if instruction.opcode in (*FUSIONS, "call"):
             for name in instruction.called:
                 for dtype, flop in self._matmuls(name).items():
                     total[dtype] = total.get(dtype, 0.0) + flop
@@ -109,7 +152,7 @@ class Worker:
     def _bytes(self, instruction: Instruction, within: Computation) -> float:
         """Bytes in HBM that it reads and writes; of arrays of which only a slice is touched, that slice."""
         reads: list[float] = []
-        fused = self.module.computations.get(instruction.called[0]) if instruction.opcode == "fusion" else None
+        fused = self.module.computations.get(instruction.called[0]) if instruction.opcode in FUSIONS else None
         parameters = _parameters(fused) if fused else {}
         carried = _carried(fused) if fused else frozenset()
         for slot, name in enumerate(instruction.operands):
@@ -120,11 +163,11 @@ class Worker:
             if not arrays:
                 continue
             whole = sum(a.bytes for a in arrays)
-            part = None if fused is None else _sliced(fused, parameters.get(slot))
+            part = None if fused is None else _sliced(fused, parameters.get(slot), self.kernels is not None)
             if instruction.opcode in ("dynamic-slice", "slice", "gather") and slot == 0:
                 part = sum(a.bytes for a in instruction.arrays)
             reads.append(whole if part is None else min(whole, part))
-        results = instruction.arrays
+        results = fused.root.arrays if fused and instruction.opcode == "fusion-start" else results_of(instruction)
         if fused and carried and len(fused.root.operands) == len(results):
             results = tuple(a for name, a in zip(fused.root.operands, results, strict=True) if name not in carried)
         written = float(sum(a.bytes for a in _in_hbm(results)))
@@ -163,27 +206,37 @@ def _carried(fused: Computation) -> frozenset[str]:
     return frozenset((moving | set(_parameters(fused).values())) - worked)
 
 
-def _sliced(fused: Computation, parameter: str | None) -> float | None:
-    """Bytes of the slices that are all that the fusion reads of a parameter; None if it reads the whole."""
+def _sliced(fused: Computation, parameter: str | None, renamed: bool = False) -> float | None:
+    """Bytes of the slices that are all that the fusion reads of a parameter; None if it reads the whole.
+
+    renamed: whether a bitcast of the parameter counts as the parameter. GPU fusions are full of them; of TPU fusions
+    the compiler's cycles say more than bytes.
+    """
     total = 0.0
     if parameter is None:
         return None
+    names = {parameter}
     for i in fused.instructions.values():
-        if parameter in i.operands:
-            if i.opcode not in ("dynamic-slice", "slice", "gather") or i.operands[0] != parameter:
-                return None
-            total += sum(a.bytes for a in i.arrays)
+        if names.isdisjoint(i.operands):
+            continue
+        if renamed and i.opcode in ("bitcast", "reshape") and not i.is_root:
+            names.add(i.name)
+            continue
+        if i.opcode not in ("dynamic-slice", "slice", "gather") or i.operands[0] not in names:
+            return None
+        total += sum(a.bytes for a in i.arrays)
     return total or None
 
 
 def _updated(root: Instruction, within: Computation) -> float | None:
-    """Bytes of the part that a dynamic-update-slice writes; None for other instructions."""
+    """Bytes of the part that a dynamic-update-slice or a scatter of one array writes; None for other instructions."""
     seen = root
     while seen.opcode in ("bitcast", "copy") and seen.operands and seen.operands[0] in within.instructions:
         seen = within.instructions[seen.operands[0]]
-    if seen.opcode != "dynamic-update-slice" or len(seen.operands) < 2:
+    at = {"dynamic-update-slice": 1, "scatter": len(seen.operands) - 1}.get(seen.opcode)
+    if at is None or len(seen.operands) < 2:
         return None
-    part = within.instructions.get(seen.operands[1])
+    part = within.instructions.get(seen.operands[at])
     return None if part is None else float(sum(a.bytes for a in part.arrays))
 
 
@@ -193,43 +246,8 @@ def matmul_flop(instruction: Instruction, within: Computation) -> tuple[str, flo
     if len(operands) < 2 or not instruction.arrays:
         return "bfloat16", 0.0
     lhs, rhs, out = operands[0], operands[1], instruction.arrays[0]
-    dtype = _DTYPES.get(lhs.dtype, "float32")
+    dtype = DTYPES.get(lhs.dtype, "float32")
     if instruction.opcode == "dot":
         contracted = [int(n) for n in re.findall(r"\d+", instruction.attribute("lhs_contracting_dims") or "")]
         return dtype, 2.0 * out.elements * prod(lhs.shape[d] for d in contracted)
-    labels = instruction.attribute("dim_labels") or ""
-    left, _, rest = labels.partition("_")
-    kernel, _, result = rest.partition("->")
-    window = _window(instruction.attribute("window") or "")
-    spatial = sum(c.isdigit() for c in kernel)
-    pairs = 1.0
-    for k in range(spatial):
-        char = str(k)
-        pairs *= _taps(
-            lhs.shape[left.index(char)], rhs.shape[kernel.index(char)], out.shape[result.index(char)], window, k
-        )
-    batch, features = out.shape[result.index("b")], out.shape[result.index("f")]
-    return dtype, 2.0 * pairs * batch * features * rhs.shape[kernel.index("i")]
-
-
-_DTYPES: Final = {"bf16": "bfloat16", "f32": "float32", "f16": "float16", "s8": "int8", "u8": "uint8", "f64": "float64"}
-
-
-def _window(text: str) -> dict[str, list[str]]:
-    """``{size=2x1 pad=0_0x1_1}`` -> its fields, one entry for each dimension."""
-    return {k: v.split("x") for k, v in re.findall(r"(\w+)=([\w\-x]+)", text)}
-
-
-def _taps(size: int, taps: int, results: int, window: dict[str, list[str]], k: int) -> float:
-    """Pairs of a result and a tap along one dimension that meet an element of the operand, not a zero.
-
-    Result *o* and tap *t* meet position ``o * stride + t * far - low`` of the operand with zeros between its elements.
-    """
-
-    def number(field: str, default: int) -> int:
-        return int(window[field][k]) if k < len(window.get(field, ())) else default
-
-    stride, near, far = number("stride", 1), number("lhs_dilate", 1), number("rhs_dilate", 1)
-    low = int(window["pad"][k].split("_")[0]) if k < len(window.get("pad", ())) else 0
-    at = np.arange(results)[:, None] * stride + np.arange(taps) * far - low
-    return float(((at >= 0) & (at <= (size - 1) * near) & (at % near == 0)).sum())
+    return dtype, convolution_flop(lhs, rhs, out, instruction)
