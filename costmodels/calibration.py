@@ -131,11 +131,17 @@ def calibrated_profile(
     matmul_flops_per_s: Mapping[str, float] | None = None,
     vector_flops_per_s: float | None = None,
     memory_bytes_per_s: float | None = None,
+    compiled_work: Mapping[str, Any] | None = None,
 ) -> Profile:
-    """The base profile with measured figures in place of its own; `matmul_flops_per_s` by family as in profiles."""
+    """The base profile with measured figures in place of its own; `matmul_flops_per_s` by family as in profiles.
+
+    compiled_work: the speed of compiled work, without a source. It has shares of the peak rates, so these stay those of
+    the base unless more was measured.
+    """
     data = base.to_dict()
     data["name"] = name
     data["title"] = f"{base.title}, calibrated"
+    data["chip"] = base.chip_name
     data["sources"]["calibration"] = {"title": title, "date": date}
 
     def measured(value: float, unit: str, note: str | None = None, **more: str) -> dict[str, Any]:
@@ -156,11 +162,18 @@ def calibrated_profile(
             level.pop(key, None)  # of the peak, which a measured rate takes the place of
     for key in ("matmul_efficiency", "attention_efficiency") if matmul_flops_per_s else ():  # shares of a peak
         data.pop(key, None)
+    if compiled_work is not None:
+        data["compiled_work"] = {**compiled_work, "source": "calibration"}
+
+    def taken(rate: float, before: float) -> bool:
+        return compiled_work is None or rate > before
+
     for dtype, rate in (matmul_flops_per_s or {}).items():
-        data["peak_flops"][dtype] = measured(rate, "FLOP/s")
-    if vector_flops_per_s is not None:
+        if taken(rate, data["peak_flops"].get(dtype, {"value": 0.0})["value"]):
+            data["peak_flops"][dtype] = measured(rate, "FLOP/s")
+    if vector_flops_per_s is not None and taken(vector_flops_per_s, base.vector_flops.value):
         data["vector_flops"] = measured(vector_flops_per_s, "FLOP/s")
-    if memory_bytes_per_s is not None:
+    if memory_bytes_per_s is not None and taken(memory_bytes_per_s, base.memory.bandwidth.value):
         data["memory"]["bandwidth"] = measured(memory_bytes_per_s, "bytes/s")
     return Profile.from_dict(data, origin=f"the calibration of {base.name}")
 

@@ -32,6 +32,9 @@ class WorkKind(StrEnum):
     KERNEL = "kernel"  # written by hand: its bytes are what it says
 
 
+_STARTED = frozenset({WorkKind.MATMUL, WorkKind.UPDATED, WorkKind.ATTENTION, WorkKind.CONVOLUTION})
+
+
 class CompiledWork(BaseModel):
     """Shares of the peak that compiled work reaches, and how often the bytes that the fusion model counts cross memory.
 
@@ -42,6 +45,7 @@ class CompiledWork(BaseModel):
     does not say it is that of `matmul`, and whichever is longer counts.
     updated: share of the peak by family of matmuls with which the update of a weight is fused; `matmul` where the
     profile does not say.
+    matmul_start_s: seconds that each matmul takes beside its work, as the start and the end of a GPU's kernel do.
     elementwise, reduced, update, attention, scores: bytes that cross memory over those of the fusion model
     (docs/memory.md); `elementwise` for `reduced` and `scores` where the profile does not say. 0: counted elsewhere.
     moved_as_used: whether all-gathers and all-to-alls carry the type that all uses of what they move convert it to,
@@ -57,6 +61,7 @@ class CompiledWork(BaseModel):
     convolution: Share
     memory: Share
     matmul_memory: Share | None = None
+    matmul_start_s: Annotated[float, Field(ge=0, le=1e-3, allow_inf_nan=False)] = 0.0
     updated: dict[str, Share] = Field(default_factory=dict)
     elementwise: Traffic
     reduced: Traffic | None = None
@@ -85,6 +90,10 @@ class CompiledWork(BaseModel):
     def takes_turns(self, kind: WorkKind) -> bool:
         """Whether FLOP and bytes of work of a kind add up, in place of the longer of both."""
         return kind is WorkKind.ATTENTION and self.attention_peak is not None
+
+    def start_s(self, kind: WorkKind) -> float:
+        """Seconds that work of a kind takes beside what its FLOP and bytes take."""
+        return self.matmul_start_s if kind in _STARTED else 0.0
 
     def share_of_memory(self, kind: WorkKind) -> float:
         """The share of the memory's rate that work of a kind reaches where memory bounds it."""

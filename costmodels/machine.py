@@ -319,8 +319,10 @@ class Machine:
         crossing = traffic / compiled.share_of_memory(kind)
         flops, bytes_ = np.asarray(flops) * flops_cost, np.asarray(bytes_) * crossing
         if compiled.takes_turns(kind):
-            return self.compute_s(flops, 0.0, dtype, unit) + self.compute_s(0.0, bytes_, dtype, unit)
-        return self.compute_s(flops, bytes_, dtype, unit)
+            busy = self.compute_s(flops, 0.0, dtype, unit) + self.compute_s(0.0, bytes_, dtype, unit)
+        else:
+            busy = self.compute_s(flops, bytes_, dtype, unit)
+        return busy + compiled.start_s(kind)
 
     # Plain data
 

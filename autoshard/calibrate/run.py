@@ -4,12 +4,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autoshard.costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
 from autoshard.costmodels.calibration import CollectiveMeasurement, LineFit, calibrated_profile, fit_levels, fit_line
 from autoshard.costmodels.devices import profile_of_device
 from autoshard.errors import InputError, UnsupportedError
+
+if TYPE_CHECKING:
+    from autoshard.calibrate.compiled import ProgramPoint
+    from autoshard.calibrate.programs import Built
+
+    Program = Callable[[], Built]
 
 DTYPES = {"f32": "float32", "bf16": "bfloat16"}
 """Families of a profile's rates, and the dtype that each is measured with."""
@@ -20,7 +26,8 @@ class Calibration:
     """A profile with measured figures, and how well the fits hold.
 
     work: by name (``matmul f32``, ``memory``, ``vector``); levels: by link level; points: every timed collective.
-    skipped: measurements that failed or could not be used, and why.
+    skipped: measurements that failed or could not be used, and why. programs: what was run for the speed of compiled
+    work, beside what the fitted numbers say.
     """
 
     profile: Profile
@@ -31,6 +38,7 @@ class Calibration:
     levels: Mapping[str, LineFit]
     points: tuple[CollectiveMeasurement, ...]
     skipped: tuple[str, ...]
+    programs: tuple["ProgramPoint", ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The fits and timings as plain data, for ``--json``."""
@@ -54,6 +62,7 @@ class Calibration:
                 }
                 for p in self.points
             ],
+            "programs": [point.to_dict() for point in self.programs],
             "skipped": list(self.skipped),
         }
 
@@ -66,16 +75,19 @@ def calibrate(
     name: str | None = None,
     date: str,
     progress: Callable[[str], None] | None = None,
+    programs: bool | Mapping[str, "Program"] | None = None,
 ) -> Calibration:
     """Measure all devices that JAX sees.
 
     base: the profile whose structure is kept; by default chosen by device. mesh: axes over the devices; by default one
-    axis over all. Collectives are timed over every set of axes. Raises `InputError` for a mesh of another size,
-    `UnsupportedError` for a device without a known profile.
+    axis over all. Collectives are timed over every set of axes. programs: whether whole programs are run on the first
+    device and the profile gets the speed of compiled work (`CompiledWork`) from them, or which; by default they are
+    on accelerators unless `quick`. Such a profile keeps the peak rates of its base. Raises `InputError` for a mesh of
+    another size, `UnsupportedError` for a device without a known profile.
     """
     import jax
 
-    from autoshard.calibrate import measure
+    from autoshard.calibrate import compiled, measure
 
     say = progress or (lambda text: None)
     devices = jax.devices()
@@ -127,17 +139,32 @@ def calibrate(
             kinds = {kind: factor * slower for kind, factor in fit.kinds.items()}
             levels[level] = replace(fit, rate=memory_rate, kinds=kinds)
     families = {family: work[f"matmul {family}"].rate for family in DTYPES if f"matmul {family}" in work}
-    result = calibrated_profile(
-        profile,
-        name=name or f"{profile.name}_calibrated",
-        date=date,
-        title=f"measured by autoshard calibrate on {len(devices)} x {kind}, mesh {axes}",
-        levels=levels,
-        matmul_flops_per_s=families,
-        vector_flops_per_s=work["vector"].rate if "vector" in work else None,
-        memory_bytes_per_s=work["memory"].rate if "memory" in work else None,
-    )
-    return Calibration(result, len(devices), kind, axes, work, levels, tuple(points), tuple(skipped))
+
+    def with_work(figures: Mapping[str, Any] | None) -> Profile:
+        return calibrated_profile(
+            profile,
+            name=name or f"{profile.name}_calibrated",
+            date=date,
+            title=f"measured by autoshard calibrate on {len(devices)} x {kind}, mesh {axes}",
+            levels=levels,
+            matmul_flops_per_s=families,
+            vector_flops_per_s=work["vector"].rate if "vector" in work else None,
+            memory_bytes_per_s=work["memory"].rate if "memory" in work else None,
+            compiled_work=figures,
+        )
+
+    run_which = (not quick and devices[0].platform != "cpu") if programs is None else programs
+    chosen = compiled.usual_programs() if run_which is True else dict(run_which or {})
+    result, told = with_work(None), []
+    if chosen:
+        times, failed = compiled.run_programs(chosen, progress=say)
+        skipped += failed
+        say("fitting the speed of compiled work")
+        at_peak = with_work(compiled.UNFITTED)  # its peak rates are those of the base, or what was measured above them
+        share = min(1.0, memory_rate / at_peak.memory.bandwidth.value)
+        figures, told = compiled.fit_work(chosen, times, _placed(at_peak, axes), share)
+        result = with_work(figures)
+    return Calibration(result, len(devices), kind, axes, work, levels, tuple(points), tuple(skipped), tuple(told))
 
 
 def _base_of(kind: str) -> str:

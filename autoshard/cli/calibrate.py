@@ -24,6 +24,13 @@ def calibrate(
     mesh: Annotated[
         str | None, typer.Option("--mesh", help="Axes over the devices, x=2,y=4; one axis over all where not given.")
     ] = None,
+    programs: Annotated[
+        bool | None,
+        typer.Option(
+            "--programs/--no-programs",
+            help="Run whole programs too, and fit how fast compiled work runs; on accelerators by default.",
+        ),
+    ] = None,
     simulate: Annotated[int | None, typer.Option(help="Simulate so many CPU devices.", min=1, max=64)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print fits and timings as JSON.")] = False,
 ) -> None:
@@ -43,8 +50,9 @@ def calibrate(
 
     with Progress(quiet=as_json) as progress:
         calibration = measure(
-            base=base, mesh=axes, quick=quick, name=output.stem, date=date.today().isoformat(), progress=progress
-        )
+            base=base, mesh=axes, quick=quick, name=output.stem, date=date.today().isoformat(), progress=progress,
+            programs=programs,
+        )  # fmt: skip
     write_text(output, profile_yaml(calibration.profile))
     if as_json:
         print(json_text({**calibration.to_dict(), "profile": str(output)}))

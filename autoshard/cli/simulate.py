@@ -31,8 +31,10 @@ def simulate(
     ] = "explicit",
     compiler: Annotated[
         str,
-        typer.Option(help="tpu (libtpu) and gpu (XLA for NVIDIA GPUs), ahead of time: neither chip is needed; own (autoshard's "
-            "scheduler); auto."),
+        typer.Option(
+            help="tpu (libtpu) and gpu (XLA for NVIDIA GPUs), ahead of time: neither chip is needed; own (autoshard's "
+            "scheduler); auto."
+        ),
     ] = "auto",
     clock: Annotated[
         str,

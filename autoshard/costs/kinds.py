@@ -12,18 +12,20 @@ from typing import Final
 from autoshard.costmodels.compiled import FEW_QUERIES, WorkKind
 from autoshard.costs.critical import MatmulOrder, matmul_order
 from autoshard.costs.fusion import is_root
-from autoshard.costs.work import MATMUL_KINDS, is_batched_matmul
+from autoshard.costs.work import MATMUL_KINDS, common_dimensions
 from autoshard.program.program import Block, Op, Program
 from autoshard.program.rule import ShardingRule
 
 _REDUCTIONS: Final = ("reduce_", "arg", "cum", "select_and")
 _NO_REDUCTIONS: Final = frozenset({"reduce_precision"})
+_EXPONENTIALS: Final = frozenset({"exp", "exp2"})
 
 
 def work_kinds(program: Program) -> Mapping[int, WorkKind]:
     """Op id -> what it does; for ops with a rule."""
     order = matmul_order(program)
     kinds = {op.id: _by_itself(op, order.after) for op, _ in program.walk() if op.rule is not None}
+    kinds.update(_attention_of_one_sequence(program, kinds))
     for block in _blocks(program.body):
         waiting = _waiting(block)
         for op in block.ops:
@@ -44,7 +46,7 @@ def _by_itself(op: Op, after: frozenset[int]) -> WorkKind:
     if op.kind == "conv_general_dilated":
         return WorkKind.CONVOLUTION
     if op.kind in MATMUL_KINDS:
-        return WorkKind.ATTENTION if is_batched_matmul(op.rule) and _has_scores(op.rule) else WorkKind.MATMUL
+        return WorkKind.ATTENTION if common_dimensions(op.rule) > 1 and _has_scores(op.rule) else WorkKind.MATMUL
     return WorkKind.ELEMENTWISE if any(value in after for value in op.results) else WorkKind.UPDATE
 
 
@@ -74,23 +76,56 @@ def _on_scores(program: Program, block: Block, kinds: Mapping[int, WorkKind]) ->
     """Ops that read or write scores: the largest tensors of attention's matmuls, and what is made of them element by
     element until the next matmul.
     """
+    scores = [_largest(program, op) for op in block.ops if kinds.get(op.id) is WorkKind.ATTENTION]
+    return _tied(program, _touching(block, kinds), scores)
+
+
+def _attention_of_one_sequence(program: Program, kinds: Mapping[int, WorkKind]) -> dict[int, WorkKind]:
+    """Matmuls with one dimension in all of their tensors (heads), as attention has where a batch is one sequence.
+
+    Experts have one too. So one of them must be on an exponential of its scores, a softmax; the others, gradients in
+    another block for one, have the same sizes.
+    """
+    found: dict[int, tuple[int, ...]] = {}
+    sizes: set[tuple[int, ...]] = set()
+    for block in _blocks(program.body):
+        mine = [op for op in block.ops if kinds.get(op.id) is WorkKind.MATMUL and _is_of_heads(op.rule)]
+        touching = _touching(block, kinds) if mine else {}
+        for op in mine:
+            assert op.rule is not None
+            found[op.id] = tuple(sorted(size for size in op.rule.factor_sizes if size > 1))
+            if any(o.kind in _EXPONENTIALS for o in _tied(program, touching, [_largest(program, op)])):
+                sizes.add(found[op.id])
+    return {op: WorkKind.ATTENTION for op, own in found.items() if own in sizes}
+
+
+def _is_of_heads(rule: ShardingRule | None) -> bool:
+    return rule is not None and common_dimensions(rule) == 1 and _has_scores(rule)
+
+
+def _largest(program: Program, op: Op) -> int:
+    return max((*op.operands, *op.results), key=lambda v: program.type_of(v).elements)
+
+
+def _touching(block: Block, kinds: Mapping[int, WorkKind]) -> dict[int, list[Op]]:
+    """Value -> the ops beside matmuls that read or write it."""
     touching: dict[int, list[Op]] = {}
     for op in block.ops:
         if kinds.get(op.id) in (WorkKind.ELEMENTWISE, WorkKind.REDUCED, WorkKind.UPDATE):
             for value in (*op.operands, *op.results):
                 touching.setdefault(value, []).append(op)
-    scores = [
-        max((*op.operands, *op.results), key=lambda v: program.type_of(v).elements)
-        for op in block.ops
-        if kinds.get(op.id) is WorkKind.ATTENTION
-    ]
-    seen, found = set(scores), {}
-    while scores:
-        value = scores.pop()
+    return touching
+
+
+def _tied(program: Program, touching: Mapping[int, list[Op]], values: list[int]) -> list[Op]:
+    """Ops that touch these values, or what is made of them element by element."""
+    queue, seen, found = list(values), set(values), {}
+    while queue:
+        value = queue.pop()
         for op in touching.get(value, ()):
             found[op.id] = op
             like = {v for v in (*op.operands, *op.results) if _elements(program, v) == _elements(program, value)}
-            scores += like - seen
+            queue += like - seen
             seen |= like
     return list(found.values())
 

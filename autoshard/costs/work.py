@@ -50,15 +50,20 @@ def dtype_of_work(op: Op, program: Program) -> str:
     return next((d for d in dtypes if is_inexact(d)), dtypes[0])
 
 
-def is_batched_matmul(rule: ShardingRule) -> bool:
-    """Whether a matmul has two dimensions or more in all of its tensors, as attention has (sequences and heads).
+def common_dimensions(rule: ShardingRule) -> int:
+    """How many dimensions a matmul has in all of its tensors: attention has sequences and heads.
 
     A matmul with weights has none; that of experts has one.
     """
     if len(rule.operands) != 2 or len(rule.results) != 1:
-        return False
+        return 0
     tensors = [{f for dim in t for f in dim if rule.factor_sizes[f] > 1} for t in (*rule.operands, *rule.results)]
-    return len(set.intersection(*tensors)) >= 2
+    return len(set.intersection(*tensors))
+
+
+def is_batched_matmul(rule: ShardingRule) -> bool:
+    """Whether a matmul has two dimensions or more in all of its tensors, as attention has (sequences and heads)."""
+    return common_dimensions(rule) >= 2
 
 
 def share_of_kernel(rule: ShardingRule, sizes: np.ndarray) -> np.ndarray:

@@ -56,9 +56,13 @@ def missing(machine: Machine) -> str | None:
     """Why the GPU compiler cannot be asked about this machine; None if it can."""
     name = machine.profile.chip_name
     if name not in CHIPS:
-        return f"there is no ahead-of-time compiler for {name}; for {', '.join(CHIPS)} there is one in JAX's CUDA plugin"
+        return (
+            f"there is no ahead-of-time compiler for {name}; for {', '.join(CHIPS)} there is one in JAX's CUDA plugin"
+        )
     if plugin() is None:
-        return "the GPU compiler is not installed: pip install 'autoshard[gpu]' brings JAX's CUDA plugin, no GPU is needed"
+        return (
+            "the GPU compiler is not installed: pip install 'autoshard[gpu]' brings JAX's CUDA plugin, no GPU is needed"
+        )
     return None
 
 
@@ -116,7 +120,9 @@ def devices_of(machine: Machine, device_ids: Sequence[int] | None = None) -> lis
             platform="cuda", topology_name="", target_config=described(machine), topology=f"1x{nodes}x{of_node}"
         ).devices
     except Exception as error:  # of several types: no plugin that this JAX takes, a description it does not know
-        raise UnsupportedError(f"the GPU compiler describes no {machine.num_devices} GPUs: {first_lines(error)}") from error
+        raise UnsupportedError(
+            f"the GPU compiler describes no {machine.num_devices} GPUs: {first_lines(error)}"
+        ) from error
     by_number = sorted(found, key=lambda device: device.id)
     if len(by_number) != machine.num_devices:
         raise UnsupportedError(f"the GPU compiler describes {len(by_number)} GPUs, the plan has {machine.num_devices}")

@@ -12,7 +12,13 @@ from autoshard.simulation.scheduled import Array, Computation, Instruction
 
 _MATMULS: Final = ("__cublas$", "__triton_gemm")
 _CONVOLUTIONS: Final = "__cudnn$conv"
-_FREE: Final = ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement", "AllocateBuffer")
+_FREE: Final = (
+    "Sharding",
+    "SPMDFullToShardShape",
+    "SPMDShardToFullShape",
+    "annotate_device_placement",
+    "AllocateBuffer",
+)
 
 
 def target_of(instruction: Instruction) -> str:

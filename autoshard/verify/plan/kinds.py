@@ -15,12 +15,13 @@ _BESIDE_MATMULS = (WorkKind.ELEMENTWISE, WorkKind.REDUCED, WorkKind.UPDATE)
 def kinds_of_work(graph: Graph, order: MatmulOrder) -> dict[int, WorkKind]:
     """Op id -> what it does (docs/costmodels.md), for ops with a rule, those inside of a shard_map too."""
     out: dict[int, WorkKind] = {}
+    softmaxed = _sizes_of_softmax(graph)
     for body in _all(graph.body):
         rules = {op.id: read_rule(op.rule) for op in body.ops if op.rule is not None}
         behind = _behind_reductions(body)
         for op in body.ops:
             if op.id in rules:
-                out[op.id] = _alone(op, rules[op.id], order, behind)
+                out[op.id] = _alone(op, rules[op.id], order, behind, softmaxed)
         for op in _around_scores(graph, body, out):
             out[op] = WorkKind.SCORES
         for op in body.ops:
@@ -48,13 +49,56 @@ def _shortest_side(rule: Rule) -> int:
     return min(sides.values())
 
 
-def _alone(op: Node, rule: Rule, order: MatmulOrder, behind: set[int]) -> WorkKind:
+def _sizes_of_softmax(graph: Graph) -> set[tuple[int, ...]]:
+    """Sizes of the products of attention of a single sequence: one shared dimension, and an exponential at the largest
+    of the three tensors, with nothing but ops of as many elements in between.
+    """
+
+    def elements(value: int) -> int:
+        return graph.values[value].elements
+
+    out: set[tuple[int, ...]] = set()
+    for body in _all(graph.body):
+        joined: dict[int, set[int]] = {}  # value -> those of as many elements that an op beside matmuls joins it with
+        raised: set[int] = set()
+        for op in body.ops:
+            if op.rule is None or op.kind in MATRIX_KINDS or "work" in op.attrs or op.regions:
+                continue
+            around = {*op.operands, *op.results}
+            if op.kind in ("exp", "exp2"):
+                raised |= around
+            for value in around:
+                joined.setdefault(value, set()).update(v for v in around if elements(v) == elements(value))
+        for op in body.ops:
+            if op.rule is None or not _one_sequence(op, rule := read_rule(op.rule)):
+                continue
+            start = max([*op.operands, *op.results], key=elements)
+            reached, waiting = {start}, [start]
+            while waiting:
+                new = joined.get(waiting.pop(), set()) - reached
+                reached |= new
+                waiting += new
+            if not raised.isdisjoint(reached):
+                out.add(_sizes(rule))
+    return out
+
+
+def _one_sequence(op: Node, rule: Rule) -> bool:
+    return op.kind in MATRIX_KINDS and common_dimensions(rule) == 1 and _shortest_side(rule) >= FEW_QUERIES
+
+
+def _sizes(rule: Rule) -> tuple[int, ...]:
+    return tuple(sorted(size for size in rule.sizes if size > 1))
+
+
+def _alone(op: Node, rule: Rule, order: MatmulOrder, behind: set[int], softmaxed: set[tuple[int, ...]]) -> WorkKind:
     if "work" in op.attrs:
         return WorkKind.KERNEL
     if op.kind == "conv_general_dilated":
         return WorkKind.CONVOLUTION
     if op.kind in MATRIX_KINDS:
         scores = common_dimensions(rule) > 1 and _shortest_side(rule) >= FEW_QUERIES
+        scores = scores or (_one_sequence(op, rule) and _sizes(rule) in softmaxed)
         return WorkKind.ATTENTION if scores else WorkKind.MATMUL
     if order.leading.isdisjoint(op.results):
         return WorkKind.UPDATE

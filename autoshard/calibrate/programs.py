@@ -1,6 +1,10 @@
-"""Programs of one chip that the speed of compiled work is fitted on; each compiles in half a minute to two minutes."""
+"""Programs of one chip that the speed of compiled work is fitted on.
+
+Each compiles in seconds on a GPU (where matmuls are tuned meanwhile) and in half a minute to two minutes for a TPU.
+"""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -161,3 +165,21 @@ PROGRAMS: dict[str, Callable[[], Built]] = {
     "dense": lambda: model("transformer", **_DENSE),
     "conv": lambda: model("resnet", **_CONV),
 }
+
+
+def matmuls(rows: int, inner: int, columns: int, dtype: Any = jnp.bfloat16, count: int = 8) -> Built:
+    """Products of so many pairs of matrices, (rows, inner) by (inner, columns), one after the other."""
+    pairs = [of(rows, inner, dtype=dtype)] * count, [of(inner, columns, dtype=dtype)] * count
+    return lambda left, right: [a @ b for a, b in zip(left, right, strict=True)], pairs, ()
+
+
+_SHAPES = (
+    (1024, 1024, 1024), (2048, 1024, 4096), (4096, 768, 3072), (512, 4096, 4096), (2048, 4096, 4096),
+    (8192, 1024, 4096), (2048, 8192, 2048), (4096, 4096, 4096), (2048, 8192, 8192), (8192, 4096, 14336),
+)  # fmt: skip
+MATMULS: dict[str, Callable[[], Built]] = {
+    f"matmul_{'x'.join(map(str, shape))}_{name}": partial(matmuls, *shape, dtype)
+    for name, dtype in (("bf16", jnp.bfloat16), ("f32", jnp.float32))
+    for shape in (_SHAPES if name == "bf16" else _SHAPES[1::2])
+}
+"""Matmuls by themselves: on GPUs their speed depends on their size, and each of them takes time to start."""

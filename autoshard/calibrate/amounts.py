@@ -1,0 +1,153 @@
+"""How much work of each kind a program has, and how fast each kind runs: a few numbers fitted to measured programs.
+
+The numbers are those of `CompiledWork`. A program's seconds are the sum of its parts at the peak rates, each divided by
+the share of the peak (or of the memory's rate) that such work reaches, or multiplied by the bytes that cross memory
+over those that the fusion model counts.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from autoshard.costmodels.compiled import WorkKind
+from autoshard.costmodels.families import family_of
+from autoshard.costmodels.machine import Machine
+from autoshard.costs import fusion
+from autoshard.costs.kinds import work_kinds
+from autoshard.costs.price import multiplicities
+from autoshard.costs.roofline import local_bytes
+from autoshard.costs.work import dtype_of_work, is_matmul, local_flops, local_sizes
+from autoshard.program.program import Program
+
+FLOP: Final[Sequence[str]] = (
+    "bf16_flop", "f32_flop", "updated_bf16_flop", "updated_f32_flop", "attention_flop", "attention_f32_flop",
+    "convolution_flop",
+)  # fmt: skip
+"""Of matmuls by type, apart from those where an update is fused with the gradient that they make; of attention's
+matmuls, whose bytes count too; of convolutions.
+"""
+BYTES: Final[Sequence[str]] = ("attention_bytes", "scores_bytes", "elementwise_bytes", "reduced_bytes", "update_bytes")
+SHARED_BYTES: Final = "matmul_memory_bytes"
+"""Of matmuls that memory bounds."""
+STARTS: Final = "matmuls"
+"""How many matmuls and convolutions a step runs."""
+BOUND: Final = 2.0
+"""So many times as long as its FLOP at the peak do the bytes of such a matmul take, whatever its share."""
+AMOUNTS: Final[Sequence[str]] = (*FLOP, *BYTES, SHARED_BYTES, STARTS)
+
+SHARES: Final[Sequence[str]] = (
+    "bf16", "f32", "updated_bf16", "updated_f32", "convolution", "attention_peak", "matmul_memory",
+)  # fmt: skip
+"""Numbers that divide; all others multiply."""
+USUAL: Final[Mapping[str, float]] = {
+    "bf16": 0.8, "f32": 0.6, "updated_bf16": 0.5, "updated_f32": 0.3, "convolution": 0.5, "attention_peak": 0.2,
+    "attention": 3.0, "scores": 1.0, "matmul_memory": 0.7, "elementwise": 0.2, "reduced": 0.7,
+    "update": 0.7, "start": 1.0,
+}  # fmt: skip
+"""What a number is taken for where no program tells."""
+START_S: Final = 4e-6
+"""The seconds of `STARTS` that the number ``start`` multiplies."""
+_WIDTH: Final = 0.4  # how far, in log, a number lies from its usual one where no program tells
+_ERROR: Final = 0.1  # of a program, in log seconds
+
+
+def amounts(program: Program, machine: Machine) -> dict[str, float]:
+    """FLOP and bytes of a program on one device, by what the fit tells apart (`AMOUNTS`)."""
+    total = dict.fromkeys(AMOUNTS, 0.0)
+    fused, times, kinds = fusion.analyse(program), multiplicities(program), work_kinds(program)
+    for op, _ in program.walk():
+        if op.rule is None:
+            continue
+        sizes = local_sizes(op.rule, np.ones((1, len(op.rule.factor_sizes)), np.int64))
+        kind = kinds[op.id]
+        moved = float(local_bytes(op, program, sizes, fused)[0]) * times[op.id]
+        if f"{kind}_bytes" in total:
+            total[f"{kind}_bytes"] += moved
+        if not is_matmul(op):
+            continue
+        dtype = dtype_of_work(op, program)
+        flop = float(local_flops(op, program, sizes)[0]) * times[op.id]
+        total[STARTS] += times[op.id]
+        if kind is WorkKind.ATTENTION:
+            total["attention_flop" if family_of(dtype) != "f32" else "attention_f32_flop"] += flop
+            continue
+        family = "convolution" if kind is WorkKind.CONVOLUTION else family_of(dtype)
+        at_peak, bytes_s = machine.compute_s(flop, 0.0, dtype), machine.compute_s(0.0, moved, dtype)
+        if kind in (WorkKind.MATMUL, WorkKind.UPDATED) and bytes_s > BOUND * at_peak:
+            total[SHARED_BYTES] += moved
+        else:
+            total[f"updated_{family}_flop" if kind is WorkKind.UPDATED else f"{family}_flop"] += flop
+    return total
+
+
+def parts(row: Mapping[str, float], machine: Machine, memory: float, *, fused_updates: bool = True) -> dict[str, float]:
+    """Work -> its seconds at the peak rates, of the `amounts` of a program.
+
+    memory: the share of the memory's rate that counts as its peak here. fused_updates: whether updates are fused to
+    matmuls, which have numbers of their own then.
+    """
+    rate = machine.profile.memory.bandwidth.value
+
+    def at_peak(column: str, dtype: str) -> float:
+        return row.get(column, 0.0) / machine.flops_per_s(dtype)
+
+    out = {"bf16": at_peak("bf16_flop", "bfloat16"), "f32": at_peak("f32_flop", "float32")}
+    for family, dtype in (("bf16", "bfloat16"), ("f32", "float32")):
+        updated = at_peak(f"updated_{family}_flop", dtype)
+        name = f"updated_{family}" if fused_updates else family
+        out[name] = out.get(name, 0.0) + updated
+    out["attention_peak"] = at_peak("attention_flop", "bfloat16") + at_peak("attention_f32_flop", "float32")
+    out["convolution"] = at_peak("convolution_flop", "float32")
+    out["matmul_memory"] = row[SHARED_BYTES] / rate
+    out["start"] = row.get(STARTS, 0.0) * START_S
+    return {**out, **{column.removesuffix("_bytes"): row[column] / rate / memory for column in BYTES}}
+
+
+def seconds(at_peak: Mapping[str, float], numbers: Mapping[str, float]) -> float:
+    """The sum of the parts: shares divide, traffic multiplies. Numbers that are not there count nothing."""
+    return sum(
+        s / numbers[name] if name in SHARES else s * numbers[name] for name, s in at_peak.items() if name in numbers
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A program's seconds on a chip, and its `parts` there."""
+
+    chip: str
+    seconds: float
+    parts: Mapping[str, float]
+
+
+def fit(
+    programs: Sequence[Measured],
+    own: Sequence[str],
+    common: Sequence[str] = (),
+    *,
+    usual: Mapping[str, float] = USUAL,
+    most: Mapping[str, float],
+) -> dict[str, dict[str, float]]:
+    """Chip -> the numbers that agree best with the programs, in log seconds.
+
+    own: numbers that each chip has for itself; common: those of all chips of one compiler. most: the largest value of a
+    number.
+    """
+    from scipy.optimize import least_squares
+
+    chips = sorted({one.chip for one in programs})
+    names = [(chip, name) for chip in chips for name in own] + [("", name) for name in common]
+    start = np.log([usual[name] for _, name in names])
+    top = np.log([most.get(name, 20.0) for _, name in names])
+
+    def numbers(x: np.ndarray, chip: str) -> dict[str, float]:
+        return {name: float(np.exp(v)) for (of, name), v in zip(names, x, strict=True) if of in ("", chip)}
+
+    def errors(x: np.ndarray) -> np.ndarray:
+        by_chip = {chip: numbers(x, chip) for chip in chips}
+        off = [np.log(seconds(one.parts, by_chip[one.chip]) / one.seconds) / _ERROR for one in programs]
+        return np.array([*off, *((x - start) / _WIDTH)])
+
+    found = least_squares(errors, start, bounds=(np.full(len(names), np.log(0.02)), top + 1e-9)).x
+    return {chip: numbers(found, chip) for chip in chips}

@@ -1,0 +1,159 @@
+"""Seconds that a GPU agrees with: a calibration on one, and programs held out from it beside what autoshard says.
+
+    python experiments/gpu/run.py measure     # on a machine with a GPU: calibrate, run what was held out; minutes
+    python experiments/gpu/run.py report      # anywhere: prices, and simulated steps where the compiler is installed
+
+`measure` writes the profile, the calibration and the seconds of the held-out programs to results/. `report` prices
+each program as a plan on one device with that profile, compiles it for the described GPU (``pip install
+'autoshard[gpu]'``), and prints both beside what was measured.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from datetime import date
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1]))
+RESULTS = HERE / "results"
+
+_BF16 = {"compute_dtype": "bfloat16"}
+STEPS: dict[str, dict[str, Any]] = {
+    "gpt2 width, 6 layers": {
+        "layers": 6, "d_model": 768, "d_ff": 3072, "heads": 12, "kv_heads": 12, "vocab": 50304, "batch": 8, "seq": 1024,
+        "norm": "layer", "bias": True, "gated_mlp": False, "positions": "learned", "tied_embeddings": True,
+        "scan": False, **_BF16,
+    },
+    "1B llama, 4 layers": {
+        "layers": 4, "d_model": 2048, "d_ff": 5632, "heads": 32, "kv_heads": 4, "vocab": 32000, "batch": 2, "seq": 2048,
+        "scan": True, "remat": True, **_BF16,
+    },
+    "7B llama, 1 layer": {
+        "layers": 1, "d_model": 4096, "d_ff": 11008, "heads": 32, "kv_heads": 32, "vocab": 32000, "batch": 4,
+        "seq": 1024, "scan": False, **_BF16,
+    },
+    "wide MLP, heads of 256": {
+        "layers": 2, "d_model": 2048, "d_ff": 16384, "heads": 8, "kv_heads": 1, "head_dim": 256, "vocab": 65536,
+        "batch": 4, "seq": 1024, "scan": True, **_BF16,
+    },
+    "short sequences, float32": {
+        "layers": 8, "d_model": 512, "d_ff": 2048, "heads": 8, "kv_heads": 8, "vocab": 16384, "batch": 64, "seq": 256,
+        "scan": True,
+    },
+    "one sequence of 8192": {
+        "layers": 2, "d_model": 1024, "d_ff": 4096, "heads": 8, "kv_heads": 8, "vocab": 32000, "batch": 1, "seq": 8192,
+        "scan": True, "remat": True, **_BF16,
+    },
+    "1.5B qwen, 3 layers": {
+        "layers": 3, "d_model": 1536, "d_ff": 8960, "heads": 12, "kv_heads": 2, "vocab": 32768, "batch": 16, "seq": 512,
+        "qkv_bias": True, "scan": False, **_BF16,
+    },
+}  # fmt: skip
+"""Train steps of transformers, none of them among the programs of the calibration."""
+
+SHAPES = (
+    (1536, 1536, 6144), (3072, 2048, 2048), (4096, 2048, 5632), (4096, 5120, 5120), (8192, 1536, 8960),
+    (2048, 4096, 11008), (16384, 2048, 2048), (1024, 8192, 4096), (8192, 2048, 32000), (3000, 3000, 3000),
+    (4096, 14336, 4096), (6144, 6144, 6144),
+)  # fmt: skip
+"""Matmuls (rows, contraction, columns), none of them among those of the calibration."""
+
+
+def held_out() -> dict[str, Callable[[], Any]]:
+    """Name -> program."""
+    import jax.numpy as jnp
+
+    from autoshard.calibrate.programs import matmuls, model
+
+    out: dict[str, Callable[[], Any]] = {name: partial(model, "transformer", **of) for name, of in STEPS.items()}
+    for k, shape in enumerate(SHAPES):
+        out[f"matmul {'x'.join(map(str, shape))} bf16"] = partial(matmuls, *shape, jnp.bfloat16)
+        if k % 2 == 0:
+            out[f"matmul {'x'.join(map(str, shape))} f32"] = partial(matmuls, *shape, jnp.float32)
+    return out
+
+
+def measure(folder: Path, limit: int | None) -> None:
+    """Calibrate, run what was held out, and write both."""
+    import jax
+
+    from autoshard.calibrate import calibrate
+    from autoshard.calibrate.compiled import run_programs
+    from autoshard.costmodels.calibration import profile_yaml
+
+    folder.mkdir(exist_ok=True)
+    card = jax.devices()[0].device_kind
+    name = "".join(c if c.isalnum() else "_" for c in card.lower())
+    found = calibrate(date=date.today().isoformat(), name=name, progress=lambda text: print(text, flush=True))
+    (folder / f"{name}.yaml").write_text(profile_yaml(found.profile))
+    data = {"card": card, "jax": jax.__version__, "calibration": found.to_dict(), "held_out": {}, "failed": []}
+    place = folder / f"{name}.json"
+    place.write_text(json.dumps(data, indent=1) + "\n")
+    chosen = dict(list(held_out().items())[:limit])
+    data["held_out"], data["failed"] = run_programs(chosen, progress=lambda text: print(text, flush=True))
+    place.write_text(json.dumps(data, indent=1) + "\n")
+    print(json.dumps(data["held_out"], indent=1), data["failed"])
+
+
+def report(path: Path, keep: Path | None) -> None:
+    """What autoshard says of the programs, beside what was measured."""
+    import autoshard
+    from autoshard.api.simulate import simulate
+    from autoshard.simulation.ahead import compiler_for
+
+    data = json.loads(path.read_text())
+    programs, rows = held_out(), []
+    for name, measured in data["held_out"].items():
+        step, specs, donated = programs[name]()
+        plan = autoshard.plan(
+            step, *specs, mesh={"x": 1}, hardware=str(path.with_suffix(".yaml")), donate_argnums=donated, effort=0.1
+        )
+        steps = {"plan": plan.cost.step_s}
+        if compiler_for(plan.machine).missing(plan.machine) is None:
+            text: Any = None if keep is None else partial(_kept, keep / f"{name.replace(' ', '_')}.txt")
+            steps["simulated"] = simulate(plan, compiler="gpu", keep=text).seconds
+        rows.append((name, measured, steps))
+    print(f"{data['card']}, jax {data['jax']}\n")
+    print("| program | measured | plan | simulated |\n|---|---|---|---|")
+    for name, measured, steps in rows:
+        told = [f"{steps[k] / measured - 1:+.0%}" if k in steps else "" for k in ("plan", "simulated")]
+        print(f"| {name} | {measured * 1e3:.3f} ms | {' | '.join(told)} |")
+    for what, among in (("matmuls", True), ("train steps", False)):
+        for kind in ("plan", "simulated"):
+            offs = [abs(s[kind] / m - 1) for n, m, s in rows if n.startswith("matmul") is among and kind in s]
+            if offs:
+                ten, fifteen = (sum(o <= most for o in offs) for most in (0.1, 0.15))
+                near = f"{ten} of {len(offs)} within 10%, {fifteen} within 15%"
+                print(f"{what}, {kind}: {median(offs):.1%} off in the median, {near}, at most {max(offs):.0%}")
+
+
+def _kept(place: Path, text: str) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(text)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("measure", "report"))
+    parser.add_argument("--results", type=Path, default=RESULTS / "nvidia_h100_80gb_hbm3.json")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="where to write what was measured")
+    parser.add_argument("--limit", type=int, help="measure only so many programs")
+    parser.add_argument("--keep", type=Path, help="a folder for compiled texts")
+    arguments = parser.parse_args()
+    if arguments.what == "measure":
+        measure(arguments.out, arguments.limit)
+    else:
+        from autoshard.simulation import ahead
+
+        ahead.prepare()
+        report(arguments.results, arguments.keep)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
