@@ -97,7 +97,7 @@ def calibrate(
     if prod(axes.values()) != len(devices):
         raise InputError(f"the mesh {axes} has {prod(axes.values())} devices, JAX sees {len(devices)} ({kind})")
     machine = _placed(profile, axes)
-    bench = measure.Bench.over(devices, axes, measure.QUICK if quick else measure.THOROUGH)
+    bench = measure.Bench.over(devices, axes, measure.effort_for(devices[0].platform, quick))
     work: dict[str, LineFit] = {}
     skipped: list[str] = []
 

@@ -78,7 +78,7 @@ def held_out() -> dict[str, Callable[[], Any]]:
     return out
 
 
-def measure(folder: Path, limit: int | None) -> None:
+def measure(folder: Path, only: str) -> None:
     """Calibrate, run what was held out, and write both."""
     import jax
 
@@ -94,7 +94,8 @@ def measure(folder: Path, limit: int | None) -> None:
     data = {"card": card, "jax": jax.__version__, "calibration": found.to_dict(), "held_out": {}, "failed": []}
     place = folder / f"{name}.json"
     place.write_text(json.dumps(data, indent=1) + "\n")
-    chosen = dict(list(held_out().items())[:limit])
+    print(f"calibrated: {found.work}")
+    chosen = {program: make for program, make in held_out().items() if only in program}
     data["held_out"], data["failed"] = run_programs(chosen, progress=lambda text: print(text, flush=True))
     place.write_text(json.dumps(data, indent=1) + "\n")
     print(json.dumps(data["held_out"], indent=1), data["failed"])
@@ -142,11 +143,11 @@ def main() -> int:
     parser.add_argument("what", choices=("measure", "report"))
     parser.add_argument("--results", type=Path, default=RESULTS / "nvidia_h100_80gb_hbm3.json")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where to write what was measured")
-    parser.add_argument("--limit", type=int, help="measure only so many programs")
+    parser.add_argument("--only", default="", help="of what is held out, measure only names with this in them")
     parser.add_argument("--keep", type=Path, help="a folder for compiled texts")
     arguments = parser.parse_args()
     if arguments.what == "measure":
-        measure(arguments.out, arguments.limit)
+        measure(arguments.out, arguments.only)
     else:
         from autoshard.simulation import ahead
 
