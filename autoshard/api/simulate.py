@@ -10,6 +10,7 @@ from autoshard.costs.steptime import whole_bytes
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.plan_record import OWN_SCHEDULER, RUN_FORMS
 from autoshard.simulation.ahead import Compiled, Compiler, compiler_for, compiler_named
+from autoshard.simulation.libraries import unknown_call
 from autoshard.simulation.own import WINDOWED_BYTES, own_timeline, windowed
 from autoshard.simulation.result import Simulation, Traffic, changes_between
 from autoshard.simulation.scheduled import Module, read_module
@@ -82,6 +83,9 @@ def read(plan: Plan, module: Module, title: str, form: str, clock: str, judge: C
         if clock == "cycles":
             notes.append("the compiler for GPUs expects no cycles: work is timed as such kernels were measured")
             clocks.sort(key=lambda c: c != "expected")
+        calls = {unknown_call(i) for c in module.computations.values() for i in c.instructions.values()} - {""}
+        if calls:
+            notes.append(f"nothing is known of the FLOP of {', '.join(sorted(calls))}: timed by their bytes")
     elif not module.cycles_known:
         clocks = ["roofline"]
         notes.append("the compiler printed no cycles for this program: work is timed by its roofline")

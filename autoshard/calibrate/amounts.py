@@ -102,7 +102,7 @@ def parts(row: Mapping[str, float], machine: Machine, memory: float, *, fused_up
     out["convolution"] = at_peak("convolution_flop", "float32")
     out["matmul_memory"] = row[SHARED_BYTES] / rate
     out["start"] = row.get(STARTS, 0.0) * START_S
-    return {**out, **{column.removesuffix("_bytes"): row[column] / rate / memory for column in BYTES}}
+    return {**out, **{column.removesuffix("_bytes"): row.get(column, 0.0) / rate / memory for column in BYTES}}
 
 
 def seconds(at_peak: Mapping[str, float], numbers: Mapping[str, float]) -> float:

@@ -91,3 +91,24 @@ CASES = (
     Case("moe_v5p_2x4x4", "moe", {**_MOE, "batch": 32, "seq": 1024}, {"data": 4, "expert": 8}, "tpu_v5p",
          held_out=True, new=3, named=_EXPERTS, annotated="fsdp+expert"),
 )  # fmt: skip
+
+_NODE, _TWO_NODES = {"data": 2, "model": 4}, {"data": 2, "model": 8}
+GPU_CASES = (
+    Case("mlp_h100_8", "mlp", {**_MLP, "batch": 8192}, _NODE, "h100"),
+    Case("mlp_bf16_h100_8", "mlp", {**_MLP3, "batch": 16384}, _NODE, "h100"),
+    Case("dense_h100_8", "transformer", {**_SCAN, "layers": 4, "batch": 16, "seq": 2048}, _NODE, "h100"),
+    Case("flat_h100_8", "transformer", {**_FLAT, "layers": 2, "batch": 16, "seq": 1024}, _NODE, "h100"),
+    Case("long_h100_8", "attention", _LONG, _NODE, "h100"),
+    Case("moe_h100_8", "moe", {**_MOE, "batch": 16, "seq": 1024}, {"data": 2, "expert": 4}, "h100", named=_EXPERTS,
+         annotated="fsdp+expert"),
+    Case("conv_h100_8", "resnet", {"batch": 512, "width": 64, "image": 56, "stages": [1, 1], "classes": 1000}, _NODE,
+         "h100"),
+    Case("decode_h100_8", "decode", {**_DECODE, "batch": 64, "context": 4096}, _NODE, "h100", annotated="tensor"),
+    Case("mlp_bf16_h100_16", "mlp", {**_MLP3, "batch": 32768}, _TWO_NODES, "h100"),
+    Case("dense_h100_16", "transformer", {**_SCAN, "layers": 4, "batch": 32, "seq": 2048}, _TWO_NODES, "h100"),
+    Case("small_h100_16", "transformer", {**_SCAN, "d_model": 1024, "d_ff": 4096, "heads": 8, "vocab": 16384,
+         "layers": 4, "batch": 64, "seq": 512}, _TWO_NODES, "h100"),
+    Case("moe_h100_16", "moe", {**_MOE, "batch": 32, "seq": 1024}, {"data": 2, "expert": 8}, "h100", named=_EXPERTS,
+         annotated="fsdp+expert"),
+)  # fmt: skip
+"""One node of eight H100s (NVLink), and two of them (InfiniBand between); none was fitted on."""

@@ -1,17 +1,18 @@
-"""Plans and their rivals, compiled ahead of time for TPU slices and timed on the compiler's own schedule.
+"""Plans and their rivals, compiled ahead of time for TPU slices and GPUs, and timed on the compiler's own schedule.
 
     python experiments/compiler_judge/run.py                  # every case that has no row yet; minutes a candidate
     python experiments/compiler_judge/run.py mlp_v5e_4x4 ...  # some of them
     python experiments/compiler_judge/run.py --report         # the tables of README.md from rows.csv
     python experiments/compiler_judge/run.py --prices         # the plans' own seconds again, nothing compiled
     python experiments/compiler_judge/run.py --rivals         # named strategies priced near ours, as constraints too
+    python experiments/compiler_judge/run.py --gpu ...        # all of that on nodes of H100s, with rows_gpu.csv
 
-Needs libtpu (``pip install 'autoshard[tpu]'``) and no TPU. Candidates of a case: our plan under both objectives, as
-collectives written out, as constraints, and as nothing but the shardings of its inputs and outputs; the plan that the
-calibrated machine (``tpu_v5e@compiler``, objective overlap) chooses, the same three ways; named strategies written out;
-and XLA's partitioner with nothing but the shardings of inputs and outputs of one of these (`Case.annotated`). Every
-candidate is priced on the plain and on the calibrated machine. One candidate after another; rows are written as they
-come.
+Needs libtpu (``pip install 'autoshard[tpu]'``) and no TPU; for GPUs JAX's CUDA plugin (``autoshard[gpu]``), no GPU.
+Candidates of a case: our plan under both objectives, as collectives written out, as constraints, and as nothing but
+the shardings of its inputs and outputs; the plan that the calibrated machine (``tpu_v5e@compiler``, objective overlap)
+chooses, the same three ways; named strategies written out; and XLA's partitioner with nothing but the shardings of
+inputs and outputs of one of these (`Case.annotated`). Every candidate is priced on the plain and on the calibrated
+machine. One candidate after another; rows are written as they come.
 """
 
 import argparse
@@ -24,12 +25,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from cases import CASES, Case
+from cases import CASES, GPU_CASES, Case
 from rivals import best_of_cases, near, with_rivals
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 ROWS = HERE / "rows.csv"
+GPU_ROWS = HERE / "rows_gpu.csv"
 COLUMNS: Sequence[str] = (
     "case", "candidate", "form", "serial_s", "overlap_s", "calibrated_s", "calibrated_overlap_s", "own_s",
     "expected_s", "cycles_s", "roofline_s", "matmul_s", "other_s", "exposed_s", "collectives_s", "links_by_kind",
@@ -69,7 +71,7 @@ def run(case: Case, wanted: list[tuple[str, str]], compiles: bool = True) -> Ite
     from autoshard.plan_record import RUN_FORMS
     from autoshard.planning import Problem, build_model, decide
     from autoshard.search.baselines import price_baselines
-    from autoshard.simulation import tpu
+    from autoshard.simulation.ahead import compiler_for
     from autoshard.simulation.clock import COLLECTIVES, MATMUL, OTHER_WORK
     from autoshard.simulation.own import own_timeline
     from autoshard.simulation.scheduled import read_module
@@ -104,12 +106,13 @@ def run(case: Case, wanted: list[tuple[str, str]], compiles: bool = True) -> Ite
             prices["own_s"] = own_timeline(plan, form).seconds
         return prices
 
-    devices = tpu.devices_of(machine) if compiles else []
+    judge = compiler_for(machine)
+    devices = judge.devices_of(machine) if compiles else []
     known: dict[tuple[str, str], dict[str, Any]] = {}
     for name, form in wanted:
         row: dict[str, Any] = {"case": case.name, "candidate": name, "form": form}
         if compiles:
-            row["compiler"] = tpu.compiler_version()
+            row["compiler"] = judge.version()
         network = network_of(name if name in OURS else "ours (serial)")
         try:
             if name in OURS:
@@ -128,7 +131,7 @@ def run(case: Case, wanted: list[tuple[str, str]], compiles: bool = True) -> Ite
             if key not in known:
                 began = time.monotonic()
                 target = Target(form, lower(traced, schedule))
-                text = tpu.scheduled_text(target.staged(devices))
+                text = judge.compiled(target.staged(devices)).text
                 took = time.monotonic() - began
                 module = read_module(text)
                 line = timeline(module, machine)
@@ -153,40 +156,40 @@ def by_kind(seconds: Mapping[str, float]) -> str:
     return " ".join(f"{kind}={1e3 * s:.4g}" for kind, s in sorted(seconds.items()) if s > 0)
 
 
-def load() -> list[dict[str, str]]:
+def load(place: Path = ROWS) -> list[dict[str, str]]:
     """The rows so far."""
-    if not ROWS.exists():
+    if not place.exists():
         return []
-    with ROWS.open(newline="") as file:
+    with place.open(newline="") as file:
         return list(csv.DictReader(file))
 
 
-def write(rows: Sequence[Mapping[str, Any]]) -> None:
+def write(rows: Sequence[Mapping[str, Any]], place: Path = ROWS) -> None:
     """All rows, in the order of the cases."""
-    order = {case.name: number for number, case in enumerate(CASES)}
-    with ROWS.open("w", newline="") as file:
+    order = {case.name: number for number, case in enumerate((*CASES, *GPU_CASES))}
+    with place.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n", restval="")
         writer.writeheader()
         for row in sorted(rows, key=lambda r: order.get(r["case"], len(order))):
             writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
 
 
-def price_again(names: Sequence[str]) -> None:
+def price_again(names: Sequence[str], place: Path = ROWS) -> None:
     """The plans' own seconds of the rows so far; a row goes whose candidate is another plan than was compiled."""
-    for case in CASES:
-        wanted = [(r["candidate"], r["form"]) for r in load() if r["case"] == case.name]
+    for case in (*CASES, *GPU_CASES):
+        wanted = [(r["candidate"], r["form"]) for r in load(place) if r["case"] == case.name]
         if not wanted or (names and case.name not in names):
             continue
         found = {(r["candidate"], r["form"]): r for r in run(case, wanted, compiles=False)}
         rows = []
-        for row in load():  # another process may have added some meanwhile
+        for row in load(place):  # another process may have added some meanwhile
             new = found.get((row["candidate"], row["form"])) if row["case"] == case.name else None
             if new and not is_of_the_same_plan(row, new):
                 print(f"{case.name}: {row['candidate']} is another plan now; its {row['form']} is to be compiled again")
                 continue
             row.update({k: f"{new[k]:.6g}" for k in (*PRICES, "own_s") if k in new} if new else {})
             rows.append(row)
-        write(rows)
+        write(rows, place)
         print(case.name, flush=True)
 
 
@@ -299,32 +302,34 @@ def main() -> int:
     parser.add_argument("--report", action="store_true")
     parser.add_argument("--prices", action="store_true")
     parser.add_argument("--rivals", action="store_true")
+    parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--only", help="some candidates: 'fsdp,ours (serial)'")
     parser.add_argument("--forms", help="some forms: 'explicit,constraints'")
     arguments = parser.parse_args()
+    place = GPU_ROWS if arguments.gpu else ROWS
     if arguments.report:
-        print("\n".join(report(load())))
+        print("\n".join(report(load(place))))
         return 0
-    from autoshard.simulation import tpu
+    from autoshard.simulation.ahead import prepare
 
-    tpu.prepare()
+    prepare()
     if arguments.prices:
-        price_again(arguments.names)
+        price_again(arguments.names, place)
         return 0
-    there = {(r["case"], r["candidate"], r["form"]) for r in load()}
-    for case in CASES:
+    there = {(r["case"], r["candidate"], r["form"]) for r in load(place)}
+    for case in GPU_CASES if arguments.gpu else CASES:
         if arguments.names and case.name not in arguments.names:
             continue
         asked = candidates(case)
         if arguments.rivals:
-            asked = ((name, "constraints") for name in near(load(), case.name, OURS) if name in case.named)
+            asked = ((name, "constraints") for name in near(load(place), case.name, OURS) if name in case.named)
         wanted = [c for c in asked if (case.name, *c) not in there]
         if arguments.only:
             wanted = [c for c in wanted if c[0] in arguments.only.split(",")]
         if arguments.forms:
             wanted = [c for c in wanted if c[1] in arguments.forms.split(",")]
         for row in run(case, wanted) if wanted else ():
-            write([*load(), row])
+            write([*load(place), row], place)
             print(row, flush=True)
     return 0
 

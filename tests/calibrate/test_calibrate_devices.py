@@ -2,16 +2,18 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 from autoshard.api import verbs as api
-from autoshard.calibrate import measure, run
+from autoshard.calibrate import compiled, measure, programs, run
 from autoshard.cli import main
-from autoshard.costmodels import load_profile
+from autoshard.costmodels import load_profile, place_mesh
 from autoshard.costmodels.devices import profile_of_device
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.report.calibration import show_calibration
@@ -161,3 +163,78 @@ def test_amounts_are_those_of_the_cost_model() -> None:
         sizes = [p.bytes for p in measure.collectives(bench, kind, ("x",))]
         assert sizes == sorted(sizes)
         assert all(size % (4 * 2) == 0 for size in sizes)
+
+
+TINY_PROGRAMS = {
+    "matmul": partial(programs.matmuls, 16, 16, 16, jnp.float32, 1),
+    "attention": partial(programs.attention, 1, 32, 2, 8),
+    "block": partial(programs.block, 16, 16, 32, 32),
+}
+
+
+@pytest.fixture(scope="module")
+def with_programs() -> run.Calibration:
+    """A calibration that runs small programs; its series are on a clock without noise."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "QUICK", TINY)
+        patch.setattr(measure.Bench, "series", _clocked)
+        return run.calibrate(quick=True, name="here", date="2026-11-26", programs=TINY_PROGRAMS)
+
+
+def test_programs_that_were_run_give_the_speed_of_compiled_work(with_programs: run.Calibration) -> None:
+    work = with_programs.profile.compiled_work
+    assert work is not None and work.source == "calibration"
+    assert [point.program for point in with_programs.programs] == list(TINY_PROGRAMS)
+    assert all(point.seconds > 0 and point.fitted_s > 0 for point in with_programs.programs)
+
+
+def test_the_matmuls_of_a_program_are_counted(with_programs: run.Calibration) -> None:
+    counts = {point.program: point.amounts["matmuls"] for point in with_programs.programs}
+    assert counts == {"matmul": 2, "attention": 6, "block": 10}
+
+
+def test_shares_are_of_peak_rates_so_these_stay_those_of_the_base(with_programs: run.Calibration) -> None:
+    base = load_profile("cpu_sim")
+    peak = with_programs.profile.peak_flops["f32"].value
+    assert peak == max(base.peak_flops["f32"].value, with_programs.work["matmul f32"].rate)
+
+
+def test_the_chip_of_a_calibrated_profile_stays_known(with_programs: run.Calibration) -> None:
+    assert with_programs.profile.name == "here"
+    assert with_programs.profile.chip_name == "cpu_sim"
+
+
+def test_without_programs_a_profile_has_no_compiled_work(calibration: run.Calibration) -> None:
+    assert calibration.profile.compiled_work is None
+    assert calibration.programs == ()
+
+
+def test_a_program_that_does_not_run_is_told_and_the_others_count() -> None:
+    def broken() -> programs.Built:
+        raise ValueError("no such program")
+
+    times, failed = compiled.run_programs({"broken": broken, "matmul": TINY_PROGRAMS["matmul"]}, seconds=0.001)
+    assert set(times) == {"matmul"}
+    assert failed == ["broken: no such program"]
+
+
+def test_a_fit_needs_several_programs() -> None:
+    machine = place_mesh(load_profile("h100"), {"x": 1})
+    with pytest.raises(UnsupportedError, match="only 1 ran"):
+        compiled.fit_work(TINY_PROGRAMS, {"matmul": 1e-3}, machine, 0.9)
+
+
+def test_a_step_gets_its_own_results_where_it_overwrites_its_arguments() -> None:
+    """An optimizer's state: what is given away comes back, so a step can follow the other."""
+    step, specs, donated = programs.model("mlp", inputs=8, hidden=16, outputs=8, layers=1, batch=8)
+    times, failed = compiled.run_programs({"mlp": lambda: (step, specs, donated)}, seconds=0.001)
+    assert set(times) == {"mlp"} and not failed
+
+
+def test_the_printed_calibration_has_every_program(
+    with_programs: run.Calibration, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_calibration(with_programs.to_dict())
+    out = capsys.readouterr().out
+    assert all(name in out for name in TINY_PROGRAMS)
+    assert "the speed of compiled work: 3 programs" in " ".join(out.split())

@@ -1,6 +1,7 @@
-"""Profiles with the speed of compiled work: read by name, and the numbers that the experiment's schedules give."""
+"""Profiles with the speed of compiled work: read by name, and the numbers that schedules and measured programs give."""
 
 import importlib.util
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,12 +10,15 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from autoshard.calibrate import amounts
+from autoshard.calibrate.compiled import OWN
 from autoshard.costmodels import Machine, ProfileError, list_profiles, load_profile, place_mesh
 from autoshard.costmodels.compiled import WorkKind
 from autoshard.costmodels.load import list_calibrated
 
 FILE = Path(__file__).resolve().parents[2] / "experiments" / "compiled_work" / "run.py"
 CHIPS: Sequence[str] = ("tpu_v5e", "tpu_v5p", "tpu_v6e")
+MEASURED = FILE.parents[1] / "gpu" / "results" / "nvidia_h100_80gb_hbm3"
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +44,7 @@ def calibrated() -> Machine:
 
 
 def test_a_calibrated_machine_is_asked_for_by_name_and_is_not_the_default() -> None:
-    assert list_calibrated() == tuple(f"{chip}@compiler" for chip in CHIPS)
+    assert list_calibrated() == tuple(f"{chip}@compiler" for chip in ("h100", *CHIPS))
     assert not set(list_profiles()) & set(list_calibrated())
     for chip in CHIPS:
         plain, profile = load_profile(chip), load_profile(f"{chip.removeprefix('tpu_').upper()}@compiler")
@@ -50,8 +54,41 @@ def test_a_calibrated_machine_is_asked_for_by_name_and_is_not_the_default() -> N
 
 
 def test_a_calibration_that_is_not_there_is_refused_with_those_that_are() -> None:
-    with pytest.raises(ProfileError, match=r"no hardware profile named 'h100@compiler'.*tpu_v5e@compiler"):
-        load_profile("h100@compiler")
+    with pytest.raises(ProfileError, match=r"no hardware profile named 'b200@compiler'.*tpu_v5e@compiler"):
+        load_profile("b200@compiler")
+
+
+def test_the_profile_of_the_h100_has_the_numbers_that_calibrate_wrote_on_one() -> None:
+    written = load_profile(MEASURED.with_suffix(".yaml")).compiled_work
+    packaged = load_profile("h100@compiler").compiled_work
+    assert written is not None and packaged is not None
+    names = set(type(written).model_fields) - {"source", "note"}
+    assert packaged.model_dump(include=names) == written.model_dump(include=names)
+
+
+def test_the_numbers_of_the_h100_follow_from_the_programs_that_ran_on_it() -> None:
+    machine = place_mesh(load_profile("h100"), {"x": 1})
+    work = load_profile("h100@compiler").compiled_work
+    assert work is not None
+    points = json.loads(MEASURED.with_suffix(".json").read_text())["calibration"]["programs"]
+    measured = [
+        amounts.Measured("h100", p["seconds"], amounts.parts(p["amounts"], machine, work.memory, fused_updates=False))
+        for p in points
+    ]
+    most = {**dict.fromkeys(amounts.SHARES, 0.95), "matmul_memory": 1.0}
+    (numbers,) = amounts.fit(measured, OWN, most=most).values()
+    told = {**work.matmul, "start": work.matmul_start_s / amounts.START_S}
+    told |= {name: getattr(work, name) for name in OWN if name not in told}
+    assert numbers == pytest.approx(told, rel=0.01)
+
+
+def test_every_matmul_takes_its_start_beside_its_work() -> None:
+    machine = place_mesh(load_profile("h100@compiler"), {"x": 8})
+    work = machine.profile.compiled_work
+    assert work is not None and work.matmul_start_s > 0
+    for kind in (WorkKind.MATMUL, WorkKind.ATTENTION, WorkKind.CONVOLUTION):
+        assert machine.work_s(kind, 0.0, 0.0, "bfloat16") == work.matmul_start_s
+    assert machine.work_s(WorkKind.ELEMENTWISE, 0.0, 0.0, "bfloat16", "vector") == 0
 
 
 def test_profiles_have_the_numbers_that_the_fit_gives(

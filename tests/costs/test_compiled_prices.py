@@ -125,3 +125,20 @@ def test_an_update_is_fused_only_where_no_partial_sum_is_moved_first(pair: tuple
     shards[0, summed] = shards[1, kept] = 4
     alone, fused = op_seconds(dot, program, shards, analyse(program), StepPrices(machine, mesh))
     assert fused / alone == pytest.approx(WORK.matmul["f32"] / WORK.updated["f32"])
+
+
+def test_the_checker_prices_attention_of_one_sequence_and_the_starts_of_kernels_alike() -> None:
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        scores = jnp.einsum("shd,thd->hst", q, k)
+        return jnp.sum(jnp.einsum("hst,thd->shd", jax.nn.softmax(scores, axis=-1), v))
+
+    spec = SPEC((128, 4, 64), jnp.bfloat16)
+    plan = api.plan(
+        jax.grad(attention, argnums=(0, 1, 2)), spec, spec, spec, mesh={"x": 4}, hardware="h100@compiler", effort=0.2
+    )
+    kinds = work_kinds(plan.program)
+    dots = [op.id for op, _ in plan.program.walk() if op.kind == "dot_general"]
+    assert {kinds[op] for op in dots} == {WorkKind.ATTENTION}
+    work = plan.machine.profile.compiled_work
+    assert work is not None and min(plan.cost.op_seconds[op] for op in dots) > work.matmul_start_s
+    assert check_plan(plan.to_dict()).findings == ()

@@ -78,3 +78,39 @@ def test_a_gradient_made_in_a_loop_and_applied_behind_it_is_not() -> None:
         return ws - 0.1 * jax.grad(lambda ws: jnp.sum(jnp.square(jax.lax.scan(body, x, ws)[0])))(ws)
 
     assert kinds(step, SPEC((3, 64, 64), jnp.float32), ROWS)["dot_general"] == {WorkKind.MATMUL}
+
+
+def one_sequence(q: Any, k: Any, v: Any) -> Any:
+    """Attention of a single sequence: heads are the only dimension that all three tensors of its matmuls have."""
+    scores = jnp.einsum("shd,thd->hst", q, k)
+    return jnp.einsum("hst,thd->shd", jax.nn.softmax(scores, axis=-1), v)
+
+
+HEADS = SPEC((64, 4, 32), jnp.float32)
+
+
+def test_attention_of_one_sequence_is_attention() -> None:
+    assert kinds(one_sequence, HEADS, HEADS, HEADS)["dot_general"] == {WorkKind.ATTENTION}
+
+
+def test_so_are_its_gradients_where_no_exponential_is_in_their_block() -> None:
+    """A loop over layers keeps the shares for its way back, which has matmuls of the same sizes and no softmax."""
+
+    def layers(x: Any) -> Any:
+        return jnp.sum(jax.lax.scan(lambda h, _: (one_sequence(h, h, h), None), x, None, length=2)[0])
+
+    program = trace(jax.grad(layers), HEADS, name="f").program
+    found = work_kinds(program)
+    blocks = [op.regions[0] for op in program.body.ops if op.kind == "scan"]
+    assert len(blocks) == 2
+    assert not any(op.kind == "exp" for op in blocks[1].ops)
+    dots = [found[op.id] for block in blocks for op in block.ops if op.kind == "dot_general"]
+    assert len(dots) == 6 and set(dots) == {WorkKind.ATTENTION}
+
+
+def test_experts_have_one_dimension_in_common_too_and_are_no_attention() -> None:
+    def experts(w: Any, x: Any) -> Any:
+        return jnp.sum(jax.nn.silu(jnp.einsum("ecd,edf->ecf", x, w)))
+
+    weights, rows = SPEC((4, 64, 64), jnp.float32), SPEC((4, 32, 64), jnp.float32)
+    assert kinds(jax.value_and_grad(experts, argnums=(0, 1)), weights, rows)["dot_general"] == {WorkKind.MATMUL}

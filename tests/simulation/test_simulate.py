@@ -44,14 +44,16 @@ def test_our_scheduler_is_never_slower_than_nothing_overlapping_nor_faster_than_
 
 
 def test_a_machine_without_a_compiler_is_told():
-    found = simulate(planned({"a": 4}, "h100"))
+    found = simulate(planned({"a": 4}, "mi300x"))
     assert found.scheduler == "autoshard's scheduler"
-    assert "no ahead-of-time compiler for h100" in found.notes[0]
+    assert "no ahead-of-time compiler for mi300x" in found.notes[0]
 
 
 def test_asking_for_a_compiler_that_is_not_there_is_refused():
-    with pytest.raises(UnsupportedError, match="no ahead-of-time compiler for h100"):
+    with pytest.raises(UnsupportedError, match=r"--compiler tpu: there is no ahead-of-time compiler for h100"):
         simulate(planned({"a": 4}, "h100"), compiler="tpu")
+    with pytest.raises(UnsupportedError, match=r"--compiler gpu: there is no ahead-of-time compiler for tpu_v5e"):
+        simulate(planned({"a": 4}), compiler="gpu")
 
 
 @pytest.mark.parametrize("wrong", [{"form": "mlir"}, {"compiler": "gcc"}, {"clock": "wall"}])
