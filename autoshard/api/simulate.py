@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 from autoshard.costs.steptime import whole_bytes
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.plan_record import OWN_SCHEDULER, RUN_FORMS
-from autoshard.simulation.ahead import Compiled, Compiler, compiler_for, compiler_named
+from autoshard.simulation.ahead import Compiler, compiler_for, compiler_named
+from autoshard.simulation.compiled import Compiled
 from autoshard.simulation.libraries import unknown_call
 from autoshard.simulation.own import WINDOWED_BYTES, own_timeline, windowed
 from autoshard.simulation.result import Simulation, Traffic, changes_between

@@ -55,7 +55,7 @@ _ERROR: Final = 0.1  # of a program, in log seconds
 
 def amounts(program: Program, machine: Machine) -> dict[str, float]:
     """FLOP and bytes of a program on one device, by what the fit tells apart (`AMOUNTS`)."""
-    total = dict.fromkeys(AMOUNTS, 0.0)
+    total: dict[str, float] = dict.fromkeys(AMOUNTS, 0.0)
     fused, times, kinds = fusion.analyse(program), multiplicities(program), work_kinds(program)
     for op, _ in program.walk():
         if op.rule is None:

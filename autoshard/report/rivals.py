@@ -38,7 +38,7 @@ def rival_lines(rivals: Json, runs_as: str, file: str = "") -> list[str]:
     if rivals["judge"] == OWN_SCHEDULER:
         lines.append(
             "the judge is autoshard's own scheduler, which takes the plan's own prices: it is no independent judge. "
-            "libtpu is one, for tpu_v5e, tpu_v5p and tpu_v6e"
+            "libtpu is one, for tpu_v5e, tpu_v5p and tpu_v6e, and JAX's CUDA plugin for NVIDIA GPUs"
         )
     return [*lines, _last(rivals, rows[0], runs_as, file)]
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from autoshard.costmodels.machine import Machine
 from autoshard.errors import UnsupportedError
-from autoshard.simulation.ahead import Compiled, compile_staged, first_lines
+from autoshard.simulation.compiled import Compiled, compile_staged, first_lines
 from autoshard.simulation.places import places
 
 VENDOR: Final = "nvidia"
