@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from autoshard.costs.steptime import whole_bytes
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.plan_record import OWN_SCHEDULER, RUN_FORMS
+from autoshard.report.amounts import bytes_text
 from autoshard.simulation.ahead import Compiler, compiler_for, compiler_named
 from autoshard.simulation.compiled import Compiled
 from autoshard.simulation.libraries import unknown_call
@@ -70,9 +71,19 @@ def simulate(
 
 
 def compile_for(judge: Compiler, plan: Plan, form: str) -> Compiled:
-    """The plan's program, compiled for its described machine; takes seconds to minutes."""
+    """The plan's program, compiled for its described machine; takes seconds to minutes.
+
+    Raises `UnsupportedError` where it is refused, or holds more than the device has for programs.
+    """
     devices = judge.devices_of(plan.machine, plan.schedule.mesh.mesh.device_ids)
-    return judge.compiled(plan.lower(form).staged(devices))
+    compiled, usable = judge.compiled(plan.lower(form).staged(devices)), plan.machine.usable_bytes
+    if compiled.peak_bytes is not None and compiled.peak_bytes > usable:  # not every compiler refuses it by itself
+        raise UnsupportedError(
+            f"as {form} the compiled program holds {bytes_text(compiled.peak_bytes)} per device at its peak, of "
+            f"{bytes_text(usable)} that programs get (the plan says {bytes_text(plan.memory.peak_bytes)}); "
+            "a lower memory_limit makes room"
+        )
+    return compiled
 
 
 def read(plan: Plan, module: Module, title: str, form: str, clock: str, judge: Compiler) -> Simulation:

@@ -15,6 +15,7 @@ from autoshard.api.plans import Plan
 from autoshard.config.problem import imported_locals
 from autoshard.constraints.kernels_of import called_names
 from autoshard.costmodels import Machine, Profile, ProfileError
+from autoshard.costs.memory import doubts
 from autoshard.deadline import Deadline
 from autoshard.errors import InfeasibleError, InputError
 from autoshard.plan_record import RefusalRecord, ToldLimit
@@ -309,6 +310,7 @@ class _Run:
             notes.append(f"the wall clock ended the pricing of {', '.join(cut)}: another run may price them otherwise")
         named = None if roles is None else named_words(request.priorities, roles, request.between_slices)
         carried = carry_notes(program, decision.schedule, self.model.shared.tables)
+        doubted = doubts(decision.memory, problem.machine, problem.memory_limit)
         return Plan(
             program=program,
             schedule=decision.schedule,
@@ -323,7 +325,7 @@ class _Run:
             rounding_s=decision.rounding_s,
             statements=question.statements,
             baselines=tuple(b.cost for b in self.priced),
-            notes=(*notes, *program.warnings, *question.notes, *problem.machine.notes, *told, *carried),
+            notes=(*notes, *program.warnings, *question.notes, *problem.machine.notes, *doubted, *told, *carried),
             config=request.config,
             trips=problem.trips,
             model_flop=request.model_flop,

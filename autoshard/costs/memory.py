@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from autoshard.costmodels.machine import Machine
 from autoshard.costs.host import held_on_host, output_layout
 from autoshard.costs.liveness import Liveness, analyse
 from autoshard.costs.padding import Tile, image_dims, padded_elements
@@ -64,6 +65,11 @@ class MemoryProfile:
         return self.allocation_bytes <= memory_bytes
 
 
+MOST_ON_GPUS = 2.3
+"""So many times the predicted peak did XLA for GPUs hold at most, of 28 programs (experiments/memory/run.py gpu)."""
+_OTHER_COMPILERS = frozenset({"nvidia", "amd"})
+
+
 def room(usable_bytes: float) -> int:
     """The largest peak that fits so many usable bytes with its headroom.
 
@@ -74,6 +80,19 @@ def room(usable_bytes: float) -> int:
     while ceil(peak * (1 + HEADROOM)) > usable_bytes:
         peak -= 1
     return peak
+
+
+def doubts(memory: MemoryProfile, machine: Machine, limit: int | None) -> tuple[str, ...]:
+    """A note where a plan may hold more than it says, and that may matter: the rules of this model are those of the TPU
+    compiler, and XLA for GPUs was seen to hold more. limit: the plan's, in bytes; None where there is none.
+    """
+    most = machine.usable_bytes if limit is None else limit
+    if machine.profile.vendor not in _OTHER_COMPILERS or memory.peak_bytes * MOST_ON_GPUS <= most:
+        return ()
+    return (
+        f"memory is counted as the TPU compiler holds it; XLA for GPUs held up to {MOST_ON_GPUS:g} times as much "
+        "(docs/memory.md#on-gpus): `autoshard simulate` says what the compiled program of this plan holds",
+    )
 
 
 def verdict(memory: MemoryProfile, device_bytes: float, usable_bytes: float) -> dict[str, Any]:

@@ -3,6 +3,7 @@
     python experiments/memory/run.py plan            # schedules to plans/NAME.json.xz (CPU, seconds each)
     python experiments/memory/run.py compile         # truths.csv; needs libtpu (pip install 'jax[tpu]'), no TPU
     python experiments/memory/run.py table           # predictions beside truths, as Markdown
+    python experiments/memory/run.py gpu             # the same plans compiled for H100s (pip install 'autoshard[gpu]')
 
 Names of programs may follow. One program compiles at a time, each in a process of its own, behind a lock file. The
 plan is
@@ -47,22 +48,11 @@ def traced_case(case: Case):
 
 def save(case: Case) -> None:
     """Plan a case and store what the prediction needs: program, mesh, schedule, and the hardware's name."""
-    from autoshard.api import verbs as api
-    from autoshard.planning import Problem, build_model
     from autoshard.program.as_json import mesh_to_json, plain, program_to_json, schedule_to_json
-    from autoshard.search.baselines import price_baselines
 
     began = time.monotonic()
     model, traced = traced_case(case)
-    if case.strategy == "plan":
-        schedule = api.plan_traced(traced, mesh=case.mesh, hardware=case.hardware, memory_limit="none").schedule
-    else:
-        mesh, machine = api.placed(case.mesh, case.hardware)
-        network = build_model(Problem.make(traced.program, mesh, machine))
-        (priced,) = price_baselines(network, [case.strategy], model.logical_axes)
-        if priced.assignment is None:
-            raise SystemExit(f"{case.name}: {priced.cost.reason}")
-        schedule = network.schedule(priced.assignment)
+    schedule = schedule_of(case, model, traced, case.hardware)
     data = {
         "program": plain(program_to_json(traced.program)), "mesh": mesh_to_json(schedule.mesh),
         "schedule": schedule_to_json(schedule), "hardware": {"name": case.hardware},
@@ -71,6 +61,22 @@ def save(case: Case) -> None:
     text = json.dumps(data, separators=(",", ":"))
     (PLANS / f"{case.name}.json.xz").write_bytes(lzma.compress(text.encode(), preset=9))
     print(f"{case.name}: {predict(case.name) / 2**20:.0f} MiB, {time.monotonic() - began:.1f} s", flush=True)
+
+
+def schedule_of(case: Case, model, traced, hardware: str):
+    """The case's strategy, or the optimum, on a machine."""
+    from autoshard.api import verbs as api
+    from autoshard.planning import Problem, build_model
+    from autoshard.search.baselines import price_baselines
+
+    if case.strategy == "plan":
+        return api.plan_traced(traced, mesh=case.mesh, hardware=hardware, memory_limit="none").schedule
+    mesh, machine = api.placed(case.mesh, hardware)
+    network = build_model(Problem.make(traced.program, mesh, machine))
+    (priced,) = price_baselines(network, [case.strategy], model.logical_axes)
+    if priced.assignment is None:
+        raise SystemExit(f"{case.name}: {priced.cost.reason}")
+    return network.schedule(priced.assignment)
 
 
 def load(name: str):
@@ -86,10 +92,14 @@ def load(name: str):
 
 def predict(name: str) -> int:
     """Predicted peak of a stored case, bytes per device."""
+    return peak_of(*load(name))
+
+
+def peak_of(program, schedule, tile) -> int:
+    """Predicted peak of a schedule, bytes per device."""
     from autoshard.costs import fusion, liveness
     from autoshard.costs.memory import simulate
 
-    program, schedule, tile = load(name)
     return simulate(program, schedule, liveness.analyse(program, fusion.analyse(program)), tile).peak_bytes
 
 
@@ -219,9 +229,40 @@ def table(cases: list[Case]) -> None:
         )
 
 
+def gpu_table(cases: list[Case]) -> None:
+    """The same plans on as many described H100s: predictions beside the peak that XLA for GPUs reports."""
+    from statistics import mean
+
+    from autoshard.api import verbs as api
+    from autoshard.errors import UnsupportedError
+    from autoshard.lowering.lower import lower
+    from autoshard.simulation import ahead, gpu
+
+    ahead.prepare()
+    print("| program | strategy, devices | predicted MiB | peak MiB | error % |\n|---|---|---|---|---|")
+    off = []
+    for case in cases:
+        model, traced = traced_case(case)
+        schedule, machine = schedule_of(case, model, traced, "h100"), api.placed(case.mesh, "h100")[1]
+        predicted = peak_of(traced.program, schedule, machine.profile.memory_tile)
+        devices = gpu.devices_of(machine)
+        staged = lower(traced, schedule).jit(devices=devices).lower(*model.specs)
+        line = f"| {case.name} | {case.strategy}, {len(devices)} | {predicted / 2**20:.0f} |"
+        try:
+            peak = gpu.compiled(staged).peak_bytes
+        except UnsupportedError as error:
+            print(f"{line} refused: {str(error)[:80]} | |", flush=True)
+            continue
+        assert peak, "this JAX has no such figure"
+        off.append(predicted / peak - 1)
+        print(f"{line} {peak / 2**20:.0f} | {100 * off[-1]:+.1f} |", flush=True)
+    print(f"{len(off)} programs, {sum(abs(x) <= 0.15 for x in off)} within 15%, mean {100 * mean(off):+.1f}%, ", end="")
+    print(f"from {100 * min(off):+.1f}% to {100 * max(off):+.1f}%")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("plan", "compile", "compile-one", "table"))
+    parser.add_argument("what", choices=("plan", "compile", "compile-one", "table", "gpu"))
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
     chosen = [c for c in CASES if not arguments.names or c.name in arguments.names]
@@ -236,6 +277,8 @@ def main() -> None:
             print(row, flush=True)
     if arguments.what == "table":
         table(chosen)
+    elif arguments.what == "gpu":
+        gpu_table(chosen)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from autoshard.costmodels import load_profile, place_mesh
 from autoshard.costmodels.machine import Machine
 from autoshard.errors import UnsupportedError
 from autoshard.simulation import ahead, gpu
+from autoshard.simulation.compiled import Compiled
 from autoshard.simulation.libraries import library_flop, unknown_call
 from autoshard.simulation.scheduled import Instruction, Module, read_module
 from autoshard.simulation.timeline import timeline
@@ -212,3 +213,21 @@ def test_a_mesh_in_its_own_order_of_devices_keeps_that_order(node: Machine) -> N
     plain = gpu.devices_of(node)
     turned = gpu.devices_of(node, tuple(reversed(range(8))))
     assert [d.id for d in turned] == [d.id for d in reversed(plain)]
+
+
+@needs_plugin
+def test_a_program_that_holds_more_than_the_device_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    specs = [jax.ShapeDtypeStruct(s, jnp.bfloat16) for s in ((256, 512), (512, 256), (1024, 256))]
+    plan = autoshard.plan(step, *specs, mesh={"x": 4}, hardware="h100", effort=0.2)
+    monkeypatch.setattr(gpu, "compiled", lambda staged: Compiled(MATMUL, 81 * 10**9))
+    with pytest.raises(UnsupportedError, match=r"as explicit the compiled program holds 75.44 GiB .* of 74.51 GiB"):
+        simulate(plan, compiler="gpu")
+
+
+@pytest.mark.parametrize(("hardware", "limit", "doubted"), [("h100", 40 << 20, True), ("h100", 400 << 20, False),
+                                                            ("tpu_v5e", 40 << 20, False)])  # fmt: skip
+def test_a_plan_for_gpus_says_where_its_memory_is_in_doubt(hardware: str, limit: int, doubted: bool) -> None:
+    specs = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((1024, 1024), (1024, 1024), (4096, 1024))]
+    plan = autoshard.plan(step, *specs, mesh={"x": 4}, hardware=hardware, memory_limit=limit, effort=0.2)
+    assert limit / 2.3 < plan.memory.peak_bytes or limit > 100 << 20
+    assert any("XLA for GPUs held up to 2.3 times as much" in note for note in plan.notes) is doubted
