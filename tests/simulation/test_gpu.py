@@ -1,7 +1,13 @@
 """XLA's compiler for GPUs: what is read in its programs, how kernels are timed, and what it makes of a plan."""
 
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import autoshard
@@ -231,3 +237,29 @@ def test_a_plan_for_gpus_says_where_its_memory_is_in_doubt(hardware: str, limit:
     plan = autoshard.plan(step, *specs, mesh={"x": 4}, hardware=hardware, memory_limit=limit, effort=0.2)
     assert limit / 2.3 < plan.memory.peak_bytes or limit > 100 << 20
     assert any("XLA for GPUs held up to 2.3 times as much" in note for note in plan.notes) is doubted
+
+
+@pytest.fixture(scope="module")
+def measured() -> ModuleType:
+    """The experiment with the kernels that ran on an H100."""
+    place = Path(__file__).resolve().parents[2] / "experiments" / "gpu" / "kernels.py"
+    spec = importlib.util.spec_from_file_location("gpu_kernels", place)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    before = list(sys.path)
+    sys.modules["gpu_kernels"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    sys.path[:] = before
+    return module
+
+
+def test_the_shares_of_kernels_are_those_that_ran(measured: ModuleType) -> None:
+    assert measured.share("loop") == pytest.approx(GPU_KERNELS.memory, abs=0.02)
+    assert measured.share("Triton beside matmuls") == pytest.approx(GPU_KERNELS.tiled_memory, abs=0.02)
+    assert np.median(measured.matmul_shares()) == pytest.approx(GPU_KERNELS.matmul["bf16"], abs=0.02)
+
+
+def test_programs_that_ran_are_timed_within_a_quarter_and_most_closer(measured: ModuleType, one: Machine) -> None:
+    ran = measured.programs().values()
+    off = [abs(timeline(read_module(p["text"]), one).seconds / p["seconds"] - 1) for p in ran]
+    assert np.median(off) < 0.05 < max(off) < 0.25
