@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from statistics import median
 from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from autoshard.calibrate import amounts
 from autoshard.calibrate.programs import MATMULS, PROGRAMS, Built
@@ -68,7 +66,8 @@ def run_programs(
     say = progress or (lambda text: None)
     failed: list[str] = []
     compiled: dict[str, tuple[Any, Built]] = {}
-    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+    pool = ThreadPoolExecutor(min(16, os.cpu_count() or 1))
+    try:
         waiting = {name: pool.submit(_compiled, make) for name, make in programs.items()}
         for name, one in waiting.items():
             say(f"compiling {name}")
@@ -76,6 +75,8 @@ def run_programs(
                 compiled[name] = one.result()
             except Exception as error:  # a compiler's errors are of several types; the others are measured
                 failed.append(f"{name}: {' '.join(str(error).split())[:200]}")
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # interrupted, the rest is not compiled
     found: dict[str, float] = {}
     for name, (run, built) in compiled.items():
         say(f"running {name}")
@@ -109,11 +110,6 @@ def fit_work(
         **{name: told[name] for name in OWN if name not in ("bf16", "f32", "start")},
     }
     return figures, points
-
-
-def off(points: list[ProgramPoint]) -> float:
-    """How far the fitted seconds are from those that were measured: the median, as a share."""
-    return median(abs(np.log(p.fitted_s / p.seconds)) for p in points)
 
 
 def _compiled(make: Callable[[], Built]) -> tuple[Any, Built]:

@@ -162,8 +162,11 @@ def calibrate(
         say("fitting the speed of compiled work")
         at_peak = with_work(compiled.UNFITTED)  # its peak rates are those of the base, or what was measured above them
         share = min(1.0, memory_rate / at_peak.memory.bandwidth.value)
-        figures, told = compiled.fit_work(chosen, times, _placed(at_peak, axes), share)
-        result = with_work(figures)
+        try:
+            figures, told = compiled.fit_work(chosen, times, _placed(at_peak, axes), share)
+            result = with_work(figures)
+        except UnsupportedError as error:  # what else was measured is kept
+            skipped.append(str(error))
     return Calibration(result, len(devices), kind, axes, work, levels, tuple(points), tuple(skipped), tuple(told))
 
 

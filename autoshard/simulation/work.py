@@ -57,7 +57,7 @@ class Kernels:
 
 
 GPU_KERNELS: Final = Kernels({"bf16": 0.77, "f32": 0.65}, 0.82, 0.90, 0.68, 3.5e-6, 1.4e-6)
-"""As kernels of 18 programs ran on an H100 (experiments/lent_gpu); for other GPUs that is an assumption."""
+"""As kernels of 18 programs ran on an H100 (experiments/gpu/kernels.py); for other GPUs that is an assumption."""
 
 _TILED: Final = '"kind":"__triton"'
 _MATRIX: Final = frozenset({"convolution", "dot"})

@@ -224,6 +224,14 @@ def test_a_fit_needs_several_programs() -> None:
         compiled.fit_work(TINY_PROGRAMS, {"matmul": 1e-3}, machine, 0.9)
 
 
+def test_with_too_few_programs_the_rest_of_a_calibration_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure.Bench, "series", _clocked)
+    one = {"matmul": TINY_PROGRAMS["matmul"]}
+    found = run.calibrate(mesh={"x": 8}, quick=True, name="here", date="2026-11-26", programs=one)
+    assert found.profile.compiled_work is None and set(found.work) == WORK
+    assert any("only 1 ran" in remark for remark in found.skipped)
+
+
 def test_a_step_gets_its_own_results_where_it_overwrites_its_arguments() -> None:
     """An optimizer's state: what is given away comes back, so a step can follow the other."""
     step, specs, donated = programs.model("mlp", inputs=8, hidden=16, outputs=8, layers=1, batch=8)
