@@ -20,7 +20,7 @@ from autoshard.planning.decision import (
     interrupted_in,
     progress_words,
 )
-from autoshard.planning.fitting import anything, entries, first_fit, fits_within
+from autoshard.planning.fitting import allowed, anything, doubt, entries, first_fit, fits_within
 from autoshard.planning.heap import give_back
 from autoshard.planning.model import Model
 from autoshard.planning.no_plan import NoAnswerError, no_answer
@@ -145,7 +145,7 @@ class _Run:
 
     def _out_of_time(self) -> Decision:
         if self.known is None:
-            raise NoAnswerError(self.model, False, True, "", Stopped.TIME, self.seen) from None
+            raise NoAnswerError(self.model, False, True, doubt(self.rounds), Stopped.TIME, self.seen) from None
         solution, schedule, memory = self.known
         return self._finished((replace(solution, stats=solution.stats | {"stopped": Stopped.TIME}), schedule, memory))
 
@@ -197,8 +197,7 @@ class _Run:
         return self._ended(step, stopped)
 
     def _fits(self, solution: Solution, assignment: Sequence[int], limit: int) -> bool:
-        """Whether an answer is within the limit; it is known then, unless a cheaper one is. Where it is not, something
-        that was found on the way to it may be."""
+        """Whether an answer is within the limit: known then, unless a cheaper one is; else what led to it may be."""
         schedule = self.model.schedule(assignment)
         memory = self.model.simulate(schedule)
         if memory.peak_bytes > limit:
@@ -223,7 +222,7 @@ class _Run:
             return self._finished(known)
         if interrupted_in(self.rounds):
             raise KeyboardInterrupt
-        raise NoAnswerError(self.model, False, True, "", stopped, self.seen)
+        raise NoAnswerError(self.model, False, True, doubt(self.rounds), stopped, self.seen)
 
     def _more(
         self, step: Step, nearest: Sequence[int] | None, limit: int, chosen: dict[int, frozenset[int]]
@@ -250,8 +249,7 @@ class _Run:
     def _nothing_fits(
         self, full: dict[int, frozenset[int]], nearest: Sequence[int], limit: int
     ) -> dict[int, frozenset[int]]:
-        """While no plan is known: raise the error where nothing fits into the moments at which answers were too full,
-        with all that any plan may hold there. Returns those moments."""
+        """While no plan is known: the moments at which answers were too full; the error where nothing fits these."""
         room = self.model.memory
         if self.known is not None or not room.knows(nearest):
             return full
@@ -270,15 +268,17 @@ class _Run:
         return more
 
     def _at_all(self, limit: int) -> None:
-        """While no plan is known: raise the error where it soon shows that nothing fits, by the network that knows of
-        all that plans hold at any moment. Rounds take long to come to a moment at which nothing fits."""
+        """While no plan is known: whether anything fits all moments at once, to which rounds take long to come."""
+        model = self.model
         if self.known is not None or interrupted_in(self.rounds) or self._entries > WHOLE_ENTRIES:
             return
-        chosen, until = self.model.memory.all_of_them(), self.options.deadline.part(_LIMITED_SHARE)
-        said, network = "looking whether anything fits the memory limit at all", self.model.within(limit, chosen)
+        chosen, until = model.memory.all_of_them(), self.options.deadline.part(_LIMITED_SHARE)
+        said, network = "looking whether anything fits the memory limit at all", model.within(limit, chosen)
         found = self._search(network, said, (), until, AT_ALL, within=limit, moments=chosen)
         if found.status == "infeasible":
-            raise no_answer(self.model, found, self.seen, limit, chosen)
+            raise no_answer(model, found, self.seen, limit, chosen)
+        if found.assignment is None:
+            found = model.without_memory(allowed(network, self.options, self.rounds))
         if found.assignment is not None:
             self._fits(found, found.assignment, limit)
 

@@ -4,15 +4,22 @@ search of any network for anything that fits.
 This proves nothing: its plan is what the search of the whole network has to be cheaper than.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+from typing import Any
 
 from autoshard.deadline import Deadline
 from autoshard.planning.model import Model
-from autoshard.solver.network import CostNetwork, usage_profile, without_costs
+from autoshard.search_options import SearchOptions
+from autoshard.solver.network import CostNetwork, evaluate, usage_profile, without_costs
 from autoshard.solver.solution import Solution, Stopped
 
 _ANYTHING_SHARE, _ANYTHING_EFFORT = 0.05, 0.3
 """The part of what is left of a time limit, and the effort, that a search for anything that fits may take."""
+_ALLOWED_SHARE, _ALLOWED_EFFORT, _ALLOWED_LEAST_S = 0.4, 15.0, 4.0
+"""The part of what is left of a time limit, and the seconds of CP-SAT's deterministic time at effort 1, that an engine
+without costs may take; with fewer seconds than the last it is not asked: it seldom ends sooner."""
+ONE_ENGINE = "CP-SAT says that none exists, which nothing else confirms"
 _EXACT = 5
 """How often the limit is tightened by exactly the excess, before larger steps."""
 
@@ -67,6 +74,31 @@ def anything(network: CostNetwork, deadline: Deadline) -> list[Sequence[int]]:
     if solution.stopped is Stopped.INTERRUPT:
         raise KeyboardInterrupt
     return [] if solution.assignment is None else [solution.assignment]
+
+
+def allowed(network: CostNetwork, options: SearchOptions, rounds: list[dict[str, Any]]) -> Solution:
+    """An assignment of a network within its limit, whatever it costs, by an engine that knows no costs; it proves
+    nothing. rounds: how searches went, this one too.
+    """
+    from autoshard.solver.engines.feasible import any_fit
+
+    what = "looking for anything within the memory limit, whatever it costs"
+    seconds = options.deadline.part(_ALLOWED_SHARE).left()
+    if seconds is not None and seconds < _ALLOWED_LEAST_S:
+        return Solution(None, None, 0, "unknown")
+    options.say(what)
+    found = any_fit(network, effort=_ALLOWED_EFFORT * options.effort, seconds=inf if seconds is None else seconds)
+    status = "unknown" if found.assignment is None else "feasible"
+    told = {"what": what, "status": status, "bound": 0, "proves": False, "trace": []}
+    rounds.append({**told, "doubt": ONE_ENGINE} if found.none else told)
+    if found.assignment is None:
+        return Solution(None, None, 0, "unknown")
+    return Solution(found.assignment, evaluate(network, found.assignment).cost, 0, "feasible")
+
+
+def doubt(rounds: Sequence[Mapping[str, Any]]) -> str:
+    """What an engine said of there being no plan that nothing else confirms; empty where none did."""
+    return next((str(one["doubt"]) for one in rounds if "doubt" in one), "")
 
 
 def entries(network: CostNetwork) -> int:

@@ -65,10 +65,10 @@ class NoAnswerError(Exception):
             smallest = "" if achieved is None else f" (the smallest plan seen holds {achieved} bytes)"
             return OutOfTimeError(
                 f"no plan within {limit} bytes was found in the time given, and it is not proved that none exists"
-                f"{smallest}; raise the time limit, or the memory limit",
+                f"{smallest}{f' ({self.reason})' if self.reason else ''}; raise the time limit, or the memory limit",
                 facts=facts,
             )
-        said = none_within(limit_words(self.model.problem), limit, achieved, None)
+        said = none_within(limit_words(self.model.problem), limit, achieved, None, self.reason)
         return NotFoundError(f"{said}; raise the limit, use more devices or recompute more", facts=facts)
 
 
