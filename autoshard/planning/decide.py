@@ -43,8 +43,7 @@ not know what copies hold."""
 _LIMITED_SHARE = 0.9
 """The part of what is left of a time limit that one search within the memory limit may take."""
 _FREE_SHARE, _FREE_SHARE_OF_DEVICE = 0.5, 0.8
-"""The part of a time limit that solving without the memory limit may take, and where the limit is only the device's:
-most programs are within that."""
+"""The part of a time limit for solving without the memory limit; where that is only the device's, most are within."""
 _CLOSELY = Step()
 
 
@@ -278,7 +277,8 @@ class _Run:
         if found.status == "infeasible":
             raise no_answer(model, found, self.seen, limit, chosen)
         if found.assignment is None:
-            found = model.without_memory(allowed(network, self.options, self.rounds))
+            if starts := allowed(network, self.options, self.rounds):
+                found = self._search(network, "improving what fits", starts, until, AT_ALL, proves=False)
         if found.assignment is not None:
             self._fits(found, found.assignment, limit)
 

@@ -11,7 +11,7 @@ from typing import Any
 from autoshard.deadline import Deadline
 from autoshard.planning.model import Model
 from autoshard.search_options import SearchOptions
-from autoshard.solver.network import CostNetwork, evaluate, usage_profile, without_costs
+from autoshard.solver.network import CostNetwork, usage_profile, without_costs
 from autoshard.solver.solution import Solution, Stopped
 
 _ANYTHING_SHARE, _ANYTHING_EFFORT = 0.05, 0.3
@@ -76,7 +76,7 @@ def anything(network: CostNetwork, deadline: Deadline) -> list[Sequence[int]]:
     return [] if solution.assignment is None else [solution.assignment]
 
 
-def allowed(network: CostNetwork, options: SearchOptions, rounds: list[dict[str, Any]]) -> Solution:
+def allowed(network: CostNetwork, options: SearchOptions, rounds: list[dict[str, Any]]) -> list[tuple[int, ...]]:
     """An assignment of a network within its limit, whatever it costs, by an engine that knows no costs; it proves
     nothing. rounds: how searches went, this one too.
     """
@@ -85,15 +85,13 @@ def allowed(network: CostNetwork, options: SearchOptions, rounds: list[dict[str,
     what = "looking for anything within the memory limit, whatever it costs"
     seconds = options.deadline.part(_ALLOWED_SHARE).left()
     if seconds is not None and seconds < _ALLOWED_LEAST_S:
-        return Solution(None, None, 0, "unknown")
+        return []
     options.say(what)
     found = any_fit(network, effort=_ALLOWED_EFFORT * options.effort, seconds=inf if seconds is None else seconds)
     status = "unknown" if found.assignment is None else "feasible"
     told = {"what": what, "status": status, "bound": 0, "proves": False, "trace": []}
     rounds.append({**told, "doubt": ONE_ENGINE} if found.none else told)
-    if found.assignment is None:
-        return Solution(None, None, 0, "unknown")
-    return Solution(found.assignment, evaluate(network, found.assignment).cost, 0, "feasible")
+    return [] if found.assignment is None else [found.assignment]
 
 
 def doubt(rounds: Sequence[Mapping[str, Any]]) -> str:

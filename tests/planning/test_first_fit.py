@@ -7,10 +7,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from autoshard import solver
-from autoshard.planning.fitting import first_fit
+from autoshard import NotFoundError, OutOfTimeError, solver
+from autoshard.deadline import Deadline
+from autoshard.planning.fitting import allowed, doubt, first_fit
+from autoshard.planning.no_plan import NoAnswerError
+from autoshard.search_options import SearchOptions
 from autoshard.solver.network import CostNetwork, Usage
-from autoshard.solver.solution import Solution
+from autoshard.solver.solution import Solution, Stopped
 
 NETWORK = CostNetwork((np.array([0, 5]),), (), ((Usage(0, 1, np.array([10, 6])),),), usage_limit=12)
 """Two states that are counted with 10 and 6 bytes."""
@@ -39,3 +42,28 @@ def test_by_what_an_answer_holds_beyond_the_limit_the_same_answer_may_come_again
 
 def test_where_it_comes_again_by_all_that_it_holds_beside_what_is_counted() -> None:
     assert rooms(NETWORK) == [12, 9]
+
+
+def test_anything_that_is_allowed_and_within_the_limit_is_found_whatever_it_costs() -> None:
+    rounds: list[dict[str, Any]] = []
+    assert allowed(replace(NETWORK, usage_limit=8), SearchOptions(), rounds) == [(1,)]
+    assert [(r["status"], r["proves"]) for r in rounds] == [("feasible", False)]
+    assert doubt(rounds) == ""
+
+
+def test_that_one_engine_finds_none_proves_nothing_and_is_told() -> None:
+    rounds: list[dict[str, Any]] = []
+    assert allowed(replace(NETWORK, usage_limit=5), SearchOptions(), rounds) == []
+    assert [(r["status"], r["proves"]) for r in rounds] == [("unknown", False)]
+    model: Any = SimpleNamespace(problem=SimpleNamespace(memory_limit=5, device_limit=False))
+    for stopped, error in ((Stopped.TIME, OutOfTimeError), (Stopped.EFFORT, NotFoundError)):
+        told = NoAnswerError(model, False, True, doubt(rounds), stopped, ()).plain()
+        assert isinstance(told, error)
+        assert "it is not proved that none exists" in str(told)
+        assert "CP-SAT says that none exists, which nothing else confirms" in str(told)
+
+
+def test_an_engine_that_would_get_too_little_time_is_not_asked() -> None:
+    rounds: list[dict[str, Any]] = []
+    assert allowed(NETWORK, SearchOptions(deadline=Deadline.after(5)), rounds) == []
+    assert rounds == []
