@@ -25,6 +25,7 @@ VECTOR_STEPS = 64
 """Multiply-adds per element of the vector program: so many that it does not wait for memory."""
 FLOP_PER_VECTOR_STEP = 2
 IN_A_ROW_S = 0.01
+"""So long do runs follow each other on accelerators before the clock is read."""
 _LARGER = 16
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute")
 

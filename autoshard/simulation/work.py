@@ -12,6 +12,7 @@ from math import prod
 from typing import Final, Literal
 
 from autoshard.costmodels.families import family_of
+from autoshard.costmodels.load import list_profiles, load_profile
 from autoshard.costmodels.machine import Machine
 from autoshard.simulation.convolutions import DTYPES, convolution_flop
 from autoshard.simulation.libraries import library_flop, results_of
@@ -106,6 +107,8 @@ class Worker:
         dense = machine.flops_per_s("bfloat16")
         self.clock_hz = None if units is None else dense / (2 * units)
         self.kernels = GPU_KERNELS if machine.profile.vendor in GPU_VENDORS else None
+        name = machine.profile.chip_name  # shares are of the chip's peak rates, not of what a calibration measured
+        self.peak = load_profile(name) if self.kernels and name in list_profiles() else machine.profile
         self._flops: dict[str, dict[str, float]] = {}
 
     def of(self, instruction: Instruction, within: Computation) -> Work:
@@ -118,8 +121,9 @@ class Worker:
         timed = None if cycles is None or self.clock_hz is None else cycles / self.clock_hz
         kernel_s = None
         if self.kernels is not None:
-            at_peak = {family_of(d): flop / self.machine.flops_per_s(d) for d, flop in flops.items() if flop}
-            kernel_s = self.kernels.seconds(at_peak, moved / rate, _TILED in instruction.rest)
+            at_peak = {family_of(d): flop / self.peak.matmul_flops_per_s(d) for d, flop in flops.items() if flop}
+            at_rate = moved / self.peak.memory.bandwidth.value
+            kernel_s = self.kernels.seconds(at_peak, at_rate, _TILED in instruction.rest)
         return Work(timed, sum(flops.values()), moved, max(matrix_s, moved / rate), kernel_s)
 
     def _matmuls_of(self, instruction: Instruction, within: Computation) -> dict[str, float]:

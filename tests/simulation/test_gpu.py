@@ -160,6 +160,20 @@ def test_kernels_are_timed_as_they_were_measured(one: Machine) -> None:
     assert work.seconds("roofline") == pytest.approx(max(at_peak, at_rate))
 
 
+def test_kernels_of_a_calibrated_machine_are_timed_by_the_rates_of_its_chip(one: Machine, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "base: h100\nname: mine\nchip: h100\nsources: {mine: {title: measured, date: '2026-11'}}\n"
+        "peak_flops: {bf16: {value: 7.0e+14, unit: FLOP/s, source: mine}}\n"
+    )
+    slower = place_mesh(load_profile(file), {"x": 1})
+    module = read_module(MATMUL.replace("1024", "8192").replace("512", "4096").replace("256", "8192"))  # FLOP bound it
+    entry = module.computations[module.entry]
+    plain, calibrated = (Worker(module, m).of(entry.instructions["c"], entry) for m in (one, slower))
+    assert calibrated.roofline_s > plain.roofline_s
+    assert calibrated.seconds("expected") == plain.seconds("expected")
+
+
 def test_a_gather_that_runs_beside_a_matmul_is_waited_for_no_longer_than_it_outlasts_it(node: Machine) -> None:
     line = timeline(read_module(HIDDEN), node)
     (gather,) = line.collectives()
