@@ -7,10 +7,13 @@ cannot, so matmuls are left to cuBLAS, whose kernels are the quickest ones mostl
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata, util
 from typing import Any, Final
 
+from autoshard.costmodels.load import load_profile
 from autoshard.costmodels.machine import Machine
+from autoshard.costmodels.place import place_mesh
 from autoshard.errors import UnsupportedError
 from autoshard.simulation.compiled import Compiled, compile_staged, first_lines
 from autoshard.simulation.places import places
@@ -60,10 +63,28 @@ def missing(machine: Machine) -> str | None:
             f"there is no ahead-of-time compiler for {name}; for {', '.join(CHIPS)} there is one in JAX's CUDA plugin"
         )
     if plugin() is None:
-        return (
-            "the GPU compiler is not installed: pip install 'autoshard[gpu]' brings JAX's CUDA plugin, no GPU is needed"
-        )
+        return "the GPU compiler is not installed: pip install 'autoshard[gpu]' brings it, no GPU is needed"
+    why = _silent()
+    return None if why is None else f"JAX did not load its CUDA plugin ({why}): without a GPU, set JAX_PLATFORMS=cpu"
+
+
+@cache
+def _silent() -> str | None:
+    """Why JAX, as it was set up in this process, describes no GPU; None where it does."""
+    try:
+        _described(place_mesh(load_profile("h100"), {"x": 1}), "1x1x1")
+    except Exception as error:  # of several types
+        return first_lines(error, 120)
     return None
+
+
+def _described(machine: Machine, topology: str) -> list[Any]:
+    from jax.experimental import topologies
+
+    found = topologies.get_topology_desc(
+        platform="cuda", topology_name="", target_config=described(machine), topology=topology
+    )
+    return sorted(found.devices, key=lambda device: device.id)
 
 
 def plugin() -> str | None:
@@ -110,20 +131,14 @@ def devices_of(machine: Machine, device_ids: Sequence[int] | None = None) -> lis
     """
     if (why := missing(machine)) is not None:
         raise UnsupportedError(why)
-    from jax.experimental import topologies
-
     where = places(machine)
     nodes = 1 + max(place[0] for place in where)
     of_node = machine.num_devices // nodes
     try:
-        found = topologies.get_topology_desc(
-            platform="cuda", topology_name="", target_config=described(machine), topology=f"1x{nodes}x{of_node}"
-        ).devices
-    except Exception as error:  # of several types: no plugin that this JAX takes, a description it does not know
-        raise UnsupportedError(
-            f"the GPU compiler describes no {machine.num_devices} GPUs: {first_lines(error)}"
-        ) from error
-    by_number = sorted(found, key=lambda device: device.id)
+        by_number = _described(machine, f"1x{nodes}x{of_node}")
+    except Exception as error:  # of several types: a description that this compiler does not know
+        why = first_lines(error)
+        raise UnsupportedError(f"the GPU compiler describes no {machine.num_devices} GPUs: {why}") from error
     if len(by_number) != machine.num_devices:
         raise UnsupportedError(f"the GPU compiler describes {len(by_number)} GPUs, the plan has {machine.num_devices}")
     mesh = [by_number[domain * of_node + place[0]] for domain, *place in where]
