@@ -17,7 +17,7 @@ from autoshard.errors import InputError, UnsupportedError
 from autoshard.plan_record import RUN_FORMS, ChosenForm, JudgedRival, JudgedRivals
 from autoshard.questions.again import options_of
 from autoshard.questions.rivals import GIVEN, Near, Rivals, near_rivals
-from autoshard.simulation.ahead import compiler_for, compiler_named
+from autoshard.simulation.ahead import judge_of
 
 if TYPE_CHECKING:
     from autoshard.api.plans import Plan
@@ -86,11 +86,8 @@ def simulate_rivals(
             raise InputError(f"no form {form!r}; there are {', '.join(FORMS)}")
     if not set(forms) & set(RUN_FORMS):
         raise InputError(f"rivals are judged in a form in which plans run: {' or '.join(RUN_FORMS)}")
-    judge = compiler_for(plan.machine) if compiler in ("auto", "own") else compiler_named(compiler)
-    why = judge.missing(plan.machine)
-    if compiler not in ("auto", "own") and why is not None:
-        raise UnsupportedError(f"--compiler {compiler}: {why}")
-    if plan.traced is None and compiler != "own" and why is None:
+    judge, _ = judge_of(plan.machine, compiler)
+    if plan.traced is None and judge is not None:
         raise InputError("to be compiled the plan must hold its function: call plan.attach(f, *specs) first")
     asked, between, further = _of_config(plan) if roles is None else (roles, (), ())
     options = replace(options_of(plan), progress=progress).within(time_limit)

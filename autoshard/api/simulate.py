@@ -10,7 +10,7 @@ from autoshard.costs.steptime import whole_bytes
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.plan_record import OWN_SCHEDULER, RUN_FORMS
 from autoshard.report.amounts import bytes_text
-from autoshard.simulation.ahead import Compiler, compiler_for, compiler_named
+from autoshard.simulation.ahead import Compiler, judge_of
 from autoshard.simulation.compiled import Compiled
 from autoshard.simulation.libraries import unknown_call
 from autoshard.simulation.own import WINDOWED_BYTES, own_timeline, windowed
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 
     from autoshard.api.plans import Plan
 
-Judge = Literal["auto", "tpu", "gpu", "own"]
 Form = Literal["explicit", "constraints", "shardings"]
 FORMS: tuple[Form, ...] = get_args(Form)
-COMPILERS: tuple[Judge, ...] = get_args(Judge)
 CLOCKS: tuple[Clock, ...] = get_args(Clock)
 
 
@@ -51,16 +49,13 @@ def simulate(
     Raises `InputError` for unknown names, and for a compiler where the plan was loaded without its function,
     `UnsupportedError` where the compiler cannot be asked or refuses the program.
     """
-    for what, stated, known in (("form", form, FORMS), ("compiler", compiler, COMPILERS), ("clock", clock, CLOCKS)):
+    for what, stated, known in (("form", form, FORMS), ("clock", clock, CLOCKS)):
         if stated not in known:
             raise InputError(f"no {what} {stated!r}; there are {', '.join(known)}")
     title = name or plan.program.name
-    judge = compiler_for(plan.machine) if compiler in ("auto", "own") else compiler_named(compiler)
-    why = judge.missing(plan.machine)
-    if compiler == "own" or (compiler == "auto" and why is not None):
-        return _own(plan, title, form, () if compiler == "own" else (f"no compiler was asked: {why}",))
-    if why is not None:
-        raise UnsupportedError(f"--compiler {compiler}: {why}")
+    judge, why = judge_of(plan.machine, compiler)
+    if judge is None:
+        return _own(plan, title, form, (f"no compiler was asked: {why}",) if why else ())
     began = time.monotonic()
     compiled = compile_for(judge, plan, form)
     took = time.monotonic() - began

@@ -126,7 +126,6 @@ def fit(
     own: Sequence[str],
     common: Sequence[str] = (),
     *,
-    usual: Mapping[str, float] = USUAL,
     most: Mapping[str, float],
 ) -> dict[str, dict[str, float]]:
     """Chip -> the numbers that agree best with the programs, in log seconds.
@@ -138,7 +137,7 @@ def fit(
 
     chips = sorted({one.chip for one in programs})
     names = [(chip, name) for chip in chips for name in own] + [("", name) for name in common]
-    start = np.log([usual[name] for _, name in names])
+    start = np.log([USUAL[name] for _, name in names])
     top = np.log([most.get(name, 20.0) for _, name in names])
 
     def numbers(x: np.ndarray, chip: str) -> dict[str, float]:

@@ -16,6 +16,7 @@ from autoshard.calibrate.programs import MATMULS, PROGRAMS, Built
 from autoshard.costmodels.machine import Machine
 from autoshard.errors import UnsupportedError
 from autoshard.frontends.jax.function import trace
+from autoshard.simulation.compiled import first_lines
 
 LEFT_OUT: Final = ("few_queries",)
 """XLA turns whole caches around for the attention of a token on GPUs: six times the bytes that it has to read."""
@@ -74,7 +75,7 @@ def run_programs(
             try:
                 compiled[name] = one.result()
             except Exception as error:  # a compiler's errors are of several types; the others are measured
-                failed.append(f"{name}: {' '.join(str(error).split())[:200]}")
+                failed.append(f"{name}: {first_lines(error, 200)}")
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # interrupted, the rest is not compiled
     found: dict[str, float] = {}
@@ -83,7 +84,7 @@ def run_programs(
         try:
             found[name] = _step_s(run, built, seconds)
         except Exception as error:  # not enough memory, for one
-            failed.append(f"{name}: {' '.join(str(error).split())[:200]}")
+            failed.append(f"{name}: {first_lines(error, 200)}")
     return found, failed
 
 

@@ -160,10 +160,10 @@ def _titles(plans: list[Path]) -> list[str]:
 def _loaded(file: Path, compiler: str) -> "Plan":
     """The plan; with its function where it is to be compiled."""
     from autoshard.api.plans import Plan
-    from autoshard.simulation.ahead import compiler_for
+    from autoshard.simulation.ahead import judge_of
 
     plan = Plan.load(file)
-    if compiler == "own" or (compiler == "auto" and compiler_for(plan.machine).missing(plan.machine) is not None):
+    if judge_of(plan.machine, compiler)[0] is None:
         return plan
     from autoshard.running.program import load
 

@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from autoshard.costmodels.machine import Machine
+from autoshard.errors import InputError, UnsupportedError
 from autoshard.simulation import gpu, tpu
 from autoshard.simulation.compiled import Compiled
+
+ASKED: Final = ("auto", "tpu", "gpu", "own")
+"""Who may be asked for a schedule: the compiler of the machine, a compiler by name, our own scheduler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,25 @@ def compiler_named(name: str) -> Compiler:
 def compiler_for(machine: Machine) -> Compiler:
     """The one that knows chips of this vendor; the TPU compiler, which says that it does not, for all others."""
     return compiler_named("gpu" if machine.profile.vendor == gpu.VENDOR else "tpu")
+
+
+def judge_of(machine: Machine, asked: str) -> tuple[Compiler | None, str]:
+    """(The compiler to ask, or None for our own scheduler; why the machine's compiler cannot be asked, if that is why).
+
+    asked: one of `ASKED`. Raises `InputError` for anything else, `UnsupportedError` where a named compiler cannot be
+    asked.
+    """
+    if asked not in ASKED:
+        raise InputError(f"no compiler {asked!r}; there are {', '.join(ASKED)}")
+    if asked == "own":
+        return None, ""
+    judge = compiler_for(machine) if asked == "auto" else compiler_named(asked)
+    why = judge.missing(machine)
+    if why is None:
+        return judge, ""
+    if asked != "auto":
+        raise UnsupportedError(f"--compiler {asked}: {why}")
+    return None, why
 
 
 def prepare() -> None:

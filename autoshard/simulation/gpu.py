@@ -16,7 +16,7 @@ from autoshard.costmodels.machine import Machine
 from autoshard.costmodels.place import place_mesh
 from autoshard.errors import UnsupportedError
 from autoshard.simulation.compiled import Compiled, compile_staged, first_lines
-from autoshard.simulation.places import places
+from autoshard.simulation.places import in_own_order, places
 
 VENDOR: Final = "nvidia"
 PLUGINS: Final = ("xla_cuda13", "xla_cuda12")
@@ -141,13 +141,7 @@ def devices_of(machine: Machine, device_ids: Sequence[int] | None = None) -> lis
         raise UnsupportedError(f"the GPU compiler describes no {machine.num_devices} GPUs: {why}") from error
     if len(by_number) != machine.num_devices:
         raise UnsupportedError(f"the GPU compiler describes {len(by_number)} GPUs, the plan has {machine.num_devices}")
-    mesh = [by_number[domain * of_node + place[0]] for domain, *place in where]
-    if device_ids is None:
-        return mesh
-    out: list[Any] = [None] * len(mesh)
-    for position, device in enumerate(device_ids):
-        out[device] = mesh[position]
-    return out
+    return in_own_order([by_number[domain * of_node + place[0]] for domain, *place in where], device_ids)
 
 
 def compiled(staged: Any) -> Compiled:

@@ -1,6 +1,7 @@
 """Where the positions of a mesh lie on a machine: the domain (a slice, a node), and the place within it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from autoshard.costmodels.machine import Machine, Segment
 
@@ -26,6 +27,16 @@ def places(machine: Machine) -> list[tuple[int, ...]]:
                 else:
                     coordinates[dim] += here * step
         out.append((domain, *coordinates))
+    return out
+
+
+def in_own_order(devices: Sequence[Any], device_ids: Sequence[int] | None) -> list[Any]:
+    """Devices by position of the mesh, in the order of a mesh that has one of its own."""
+    if device_ids is None:
+        return list(devices)
+    out: list[Any] = [None] * len(devices)
+    for position, device in enumerate(device_ids):
+        out[device] = devices[position]
     return out
 
 

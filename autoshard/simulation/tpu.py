@@ -16,7 +16,7 @@ from typing import Any, Final
 from autoshard.costmodels.machine import Machine
 from autoshard.errors import UnsupportedError
 from autoshard.simulation.compiled import Compiled, compile_staged, first_lines
-from autoshard.simulation.places import places
+from autoshard.simulation.places import in_own_order, places
 
 TOPOLOGIES: Final[Mapping[str, str]] = {
     "tpu_v5e": "v5e",
@@ -98,13 +98,7 @@ def _in_mesh_order(machine: Machine, found: Sequence[Any], device_ids: Sequence[
     at: dict[tuple[int, ...], Any] = {
         (getattr(d, "slice_index", 0) or 0, *(d.coords[k] for k in order)): d for d in found
     }
-    mesh = [at[place] for place in places(machine)]
-    if device_ids is None:
-        return mesh
-    out: list[Any] = [None] * len(mesh)
-    for position, device in enumerate(device_ids):
-        out[device] = mesh[position]
-    return out
+    return in_own_order([at[place] for place in places(machine)], device_ids)
 
 
 def scheduled_text(staged: Any) -> str:

@@ -15,10 +15,10 @@ from autoshard.costmodels.families import family_of
 from autoshard.costmodels.load import list_profiles, load_profile
 from autoshard.costmodels.machine import Machine
 from autoshard.simulation.convolutions import DTYPES, convolution_flop
+from autoshard.simulation.gpu import VENDOR as GPU_VENDOR
 from autoshard.simulation.libraries import library_flop, results_of
 from autoshard.simulation.scheduled import FUSIONS, HBM, KINDS, Array, Computation, Instruction, Module
 
-GPU_VENDORS: Final = frozenset({"nvidia"})
 Clock = Literal["expected", "cycles", "roofline"]
 """How work is timed: see `Work.seconds`."""
 
@@ -106,7 +106,7 @@ class Worker:
         units = MATRIX_UNITS.get(machine.profile.chip_name)
         dense = machine.flops_per_s("bfloat16")
         self.clock_hz = None if units is None else dense / (2 * units)
-        self.kernels = GPU_KERNELS if machine.profile.vendor in GPU_VENDORS else None
+        self.kernels = GPU_KERNELS if machine.profile.vendor == GPU_VENDOR else None
         name = machine.profile.chip_name  # shares are of the chip's peak rates, not of what a calibration measured
         self.peak = load_profile(name) if self.kernels and name in list_profiles() else machine.profile
         self._flops: dict[str, dict[str, float]] = {}

@@ -132,6 +132,12 @@ def test_a_plan_made_in_python_is_told_its_logical_axes():
     assert told.record.judge == OWN
 
 
+def test_a_judge_that_is_none_is_refused_with_the_choices():
+    plan = autoshard.plan(jnp.tanh, jax.ShapeDtypeStruct((8, 8), jnp.float32), mesh={"data": 4}, hardware="h100")
+    with pytest.raises(InputError, match="no compiler 'cuda'; there are auto, tpu, gpu, own"):
+        simulate_rivals(plan, 0.05, compiler="cuda", roles={})
+
+
 def test_plans_in_stages_have_no_rivals_and_the_error_says_why():
     with pytest.raises(UnsupportedError, match="decided in stages of priorities"):
         near_rivals(planned("priorities: [data, tensor]\n"), 0.05)
