@@ -46,6 +46,8 @@ class CompiledWork(BaseModel):
     updated: share of the peak by family of matmuls with which the update of a weight is fused; `matmul` where the
     profile does not say.
     matmul_start_s: seconds that each matmul takes beside its work, as the start and the end of a GPU's kernel do.
+    matmul_written: by family, bytes that matmuls write when their FLOP are done over those of their results; 0 where the
+    profile does not say: they are written meanwhile.
     elementwise, reduced, update, attention, scores: bytes that cross memory over those of the fusion model
     (docs/memory.md); `elementwise` for `reduced` and `scores` where the profile does not say. 0: counted elsewhere.
     moved_as_used: whether all-gathers and all-to-alls carry the type that all uses of what they move convert it to,
@@ -62,6 +64,7 @@ class CompiledWork(BaseModel):
     memory: Share
     matmul_memory: Share | None = None
     matmul_start_s: Annotated[float, Field(ge=0, le=1e-3, allow_inf_nan=False)] = 0.0
+    matmul_written: dict[str, Traffic] = Field(default_factory=dict)
     updated: dict[str, Share] = Field(default_factory=dict)
     elementwise: Traffic
     reduced: Traffic | None = None
@@ -94,6 +97,10 @@ class CompiledWork(BaseModel):
     def start_s(self, kind: WorkKind) -> float:
         """Seconds that work of a kind takes beside what its FLOP and bytes take."""
         return self.matmul_start_s if kind in _STARTED else 0.0
+
+    def written(self, kind: WorkKind, family: str) -> float:
+        """Bytes of its result that work of a kind writes when its FLOP are done, over those that the result has."""
+        return self.matmul_written.get(family, 0.0) if kind in (WorkKind.MATMUL, WorkKind.UPDATED) else 0.0
 
     def share_of_memory(self, kind: WorkKind) -> float:
         """The share of the memory's rate that work of a kind reaches where memory bounds it."""

@@ -305,10 +305,13 @@ class Machine:
         )
         return float(seconds) if seconds.ndim == 0 else seconds
 
-    def work_s(self, kind: WorkKind, flops: Any, bytes_: Any, dtype: str, unit: str = "matmul") -> Any:
+    def work_s(
+        self, kind: WorkKind, flops: Any, bytes_: Any, dtype: str, unit: str = "matmul", result: Any = 0.0
+    ) -> Any:
         """Seconds of work of a kind on one device, as the profile's compiler runs it; also for arrays.
 
         The roofline of `compute_s` where the profile has no `compiled_work`. bytes_: as the fusion model counts them.
+        result: those of the results alone.
         """
         compiled = self.profile.compiled_work
         if compiled is None:
@@ -318,7 +321,11 @@ class Machine:
         flops_cost = 1.0 / compiled.share_of_peak(kind, family_of(dtype)) if unit == "matmul" else traffic
         crossing = traffic / compiled.share_of_memory(kind)
         flops, bytes_ = np.asarray(flops) * flops_cost, np.asarray(bytes_) * crossing
-        if compiled.takes_turns(kind):
+        written = compiled.written(kind, family_of(dtype)) / compiled.memory
+        if written and unit == "matmul":
+            at_work = self.compute_s(flops, 0.0, dtype, unit) + self.compute_s(0.0, np.asarray(result) * written, dtype)
+            busy = np.maximum(at_work, self.compute_s(0.0, bytes_, dtype, unit))
+        elif compiled.takes_turns(kind):
             busy = self.compute_s(flops, 0.0, dtype, unit) + self.compute_s(0.0, bytes_, dtype, unit)
         else:
             busy = self.compute_s(flops, bytes_, dtype, unit)

@@ -17,7 +17,7 @@ from autoshard.costmodels.machine import Machine
 from autoshard.costs import fusion
 from autoshard.costs.kinds import work_kinds
 from autoshard.costs.price import multiplicities
-from autoshard.costs.roofline import local_bytes
+from autoshard.costs.roofline import local_bytes, result_bytes
 from autoshard.costs.work import dtype_of_work, is_matmul, local_flops, local_sizes
 from autoshard.program.program import Program
 
@@ -31,11 +31,13 @@ matmuls, whose bytes count too; of convolutions.
 BYTES: Final[Sequence[str]] = ("attention_bytes", "scores_bytes", "elementwise_bytes", "reduced_bytes", "update_bytes")
 SHARED_BYTES: Final = "matmul_memory_bytes"
 """Of matmuls that memory bounds."""
+WRITTEN: Final = "f32_written_bytes"
+"""Of the results of float32 matmuls that FLOP bound: on GPUs they are written when these are done."""
 STARTS: Final = "matmuls"
 """How many matmuls and convolutions a step runs."""
 BOUND: Final = 2.0
 """So many times as long as its FLOP at the peak do the bytes of such a matmul take, whatever its share."""
-AMOUNTS: Final[Sequence[str]] = (*FLOP, *BYTES, SHARED_BYTES, STARTS)
+AMOUNTS: Final[Sequence[str]] = (*FLOP, *BYTES, SHARED_BYTES, WRITTEN, STARTS)
 
 SHARES: Final[Sequence[str]] = (
     "bf16", "f32", "updated_bf16", "updated_f32", "convolution", "attention_peak", "matmul_memory",
@@ -44,7 +46,7 @@ SHARES: Final[Sequence[str]] = (
 USUAL: Final[Mapping[str, float]] = {
     "bf16": 0.8, "f32": 0.6, "updated_bf16": 0.5, "updated_f32": 0.3, "convolution": 0.5, "attention_peak": 0.2,
     "attention": 3.0, "scores": 1.0, "matmul_memory": 0.7, "elementwise": 0.2, "reduced": 0.7,
-    "update": 0.7, "start": 1.0,
+    "update": 0.7, "written": 1.0, "start": 1.0,
 }  # fmt: skip
 """What a number is taken for where no program tells."""
 START_S: Final = 4e-6
@@ -79,6 +81,8 @@ def amounts(program: Program, machine: Machine) -> dict[str, float]:
             total[SHARED_BYTES] += moved
         else:
             total[f"updated_{family}_flop" if kind is WorkKind.UPDATED else f"{family}_flop"] += flop
+            if family == "f32":
+                total[WRITTEN] += float(result_bytes(op, program, sizes)[0]) * times[op.id]
     return total
 
 
@@ -101,6 +105,7 @@ def parts(row: Mapping[str, float], machine: Machine, memory: float, *, fused_up
     out["attention_peak"] = at_peak("attention_flop", "bfloat16") + at_peak("attention_f32_flop", "float32")
     out["convolution"] = at_peak("convolution_flop", "float32")
     out["matmul_memory"] = row[SHARED_BYTES] / rate
+    out["written"] = row.get(WRITTEN, 0.0) / rate / memory
     out["start"] = row.get(STARTS, 0.0) * START_S
     return {**out, **{column.removesuffix("_bytes"): row.get(column, 0.0) / rate / memory for column in BYTES}}
 
@@ -127,17 +132,19 @@ def fit(
     common: Sequence[str] = (),
     *,
     most: Mapping[str, float],
+    usual: Mapping[str, float] | None = None,
 ) -> dict[str, dict[str, float]]:
     """Chip -> the numbers that agree best with the programs, in log seconds.
 
     own: numbers that each chip has for itself; common: those of all chips of one compiler. most: the largest value of a
-    number.
+    number. usual: what numbers are taken for where no program tells, in place of `USUAL`.
     """
     from scipy.optimize import least_squares
 
     chips = sorted({one.chip for one in programs})
     names = [(chip, name) for chip in chips for name in own] + [("", name) for name in common]
-    start = np.log([USUAL[name] for _, name in names])
+    expected = {**USUAL, **(usual or {})}
+    start = np.log([expected[name] for _, name in names])
     top = np.log([most.get(name, 20.0) for _, name in names])
 
     def numbers(x: np.ndarray, chip: str) -> dict[str, float]:

@@ -3,6 +3,8 @@
 Where the machine's profile says how fast its compiler's work runs, FLOP and bytes count as that says.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from autoshard.costmodels.compiled import WorkKind
@@ -32,15 +34,25 @@ def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, pri
     moved = local_bytes(op, program, sizes, fusion)
     unit = MATMUL if is_matmul(op) else VECTOR
     dtype = dtype_of_work(op, program)
-    kind = prices.kind_of(op, program)
-    seconds = np.asarray(prices.machine.work_s(kind, flops, moved, dtype, unit), np.float64)
+    kind, made = prices.kind_of(op, program), result_bytes(op, program, sizes)
+    seconds = np.asarray(prices.machine.work_s(kind, flops, moved, dtype, unit, made), np.float64)
     if kind is WorkKind.UPDATED:  # partial sums are moved first, and then nothing fuses with the matmul
-        alone = np.asarray(prices.machine.work_s(WorkKind.MATMUL, flops, moved, dtype, unit), np.float64)
+        alone = np.asarray(prices.machine.work_s(WorkKind.MATMUL, flops, moved, dtype, unit, made), np.float64)
         seconds = np.where(shards[:, list(rule.reduction)].prod(axis=1) > 1, alone, seconds)
     if "work" not in op.attrs:
         return seconds
     beside = np.asarray(prices.machine.compute_s(kernel_vector_flops(op, sizes), 0.0 * moved, dtype, VECTOR))
     return np.maximum(seconds, beside)
+
+
+def result_bytes(op: Op, program: Program, sizes: np.ndarray) -> np.ndarray:
+    """[placement] bytes of what one execution of `op` makes on one device, whether or not it is in memory."""
+    rule = op.rule
+    assert rule is not None
+    made = np.zeros(len(sizes))
+    for value, factors in zip(op.results, rule.results, strict=True):
+        made += _elements(factors, sizes) * _element_bytes(program, value)
+    return made
 
 
 def local_bytes(op: Op, program: Program, sizes: np.ndarray, fusion: Fusion) -> np.ndarray:
@@ -55,10 +67,7 @@ def local_bytes(op: Op, program: Program, sizes: np.ndarray, fusion: Fusion) -> 
             continue
         if partial_reads and (index == 0 or value in op.results):
             continue  # only the part under the slice is touched, and counted with the slice
-        type_ = program.type_of(value)
-        used = [f for dim in factors for f in dim]
-        elements = sizes[:, used].prod(axis=1).astype(np.float64) if used else np.ones(len(sizes))
-        moved += elements * (type_.bytes / max(1, type_.elements))
+        moved += _elements(factors, sizes) * _element_bytes(program, value)
     touched = (op.attrs.get("work") or {}).get("bytes")
     if touched is not None:  # a kernel that says how often it touches its arrays
         once = sum(program.type_of(v).bytes for v in (*op.operands, *op.results))
@@ -69,8 +78,16 @@ def local_bytes(op: Op, program: Program, sizes: np.ndarray, fusion: Fusion) -> 
             if op.kind in ("gather", "dynamic_slice")
             else rule.operands[-1 if op.kind.startswith("scatter") else 1]
         )
-        small_type = program.type_of(op.results[0])
-        used = [f for dim in small for f in dim]
-        elements = sizes[:, used].prod(axis=1).astype(np.float64) if used else np.ones(len(sizes))
-        moved += 2.0 * elements * (small_type.bytes / max(1, small_type.elements))
+        moved += 2.0 * _elements(small, sizes) * _element_bytes(program, op.results[0])
     return moved
+
+
+def _elements(factors: Sequence[Sequence[int]], sizes: np.ndarray) -> np.ndarray:
+    """[placement] elements of a tensor whose dimensions have these factors."""
+    used = [f for dim in factors for f in dim]
+    return sizes[:, used].prod(axis=1).astype(np.float64) if used else np.ones(len(sizes))
+
+
+def _element_bytes(program: Program, value: int) -> float:
+    type_ = program.type_of(value)
+    return type_.bytes / max(1, type_.elements)

@@ -37,27 +37,32 @@ MEMORY_SHARE: Final = 0.85
 class Kernels:
     """How fast kernels run where the compiler says nothing of it, as on GPUs.
 
-    matmul: share of the peak by family of the element type. matmul_memory, memory, tiled_memory: share of the memory's
-    rate of matmuls, of everything else, and of what Triton makes beside matmuls (softmax, norms). matmul_start_s,
-    start_s: what each of them takes beside its work.
+    matmul: share of the peak by family of the element type. matmul_memory, memory, tiled_memory, strided_memory: share
+    of the memory's rate of matmuls, of everything else, of what Triton makes beside matmuls (softmax, norms), and of
+    loops that turn the last dimension away (`turns_rows`). matmul_start_s, start_s: what each of them takes beside its
+    work.
     """
 
     matmul: Mapping[str, float]
     matmul_memory: float
     memory: float
     tiled_memory: float
+    strided_memory: float
     matmul_start_s: float
     start_s: float
 
-    def seconds(self, flop_s: Mapping[str, float], bytes_s: float, tiled: bool) -> float:
-        """A kernel with matmuls of so many seconds at the peak by family, and bytes of so many at the memory's rate."""
+    def seconds(self, flop_s: Mapping[str, float], bytes_s: float, share: float) -> float:
+        """A kernel with matmuls of so many seconds at the peak by family, and bytes of so many at the memory's rate.
+
+        share: of that rate, for work without matmuls.
+        """
         if not flop_s:
-            return bytes_s / (self.tiled_memory if tiled else self.memory) + self.start_s if bytes_s else 0.0
+            return bytes_s / share + self.start_s if bytes_s else 0.0
         busy = sum(s / self.matmul.get(family, self.matmul["bf16"]) for family, s in flop_s.items())
         return max(busy, bytes_s / self.matmul_memory) + self.matmul_start_s
 
 
-GPU_KERNELS: Final = Kernels({"bf16": 0.77, "f32": 0.65}, 0.82, 0.90, 0.68, 3.5e-6, 1.4e-6)
+GPU_KERNELS: Final = Kernels({"bf16": 0.77, "f32": 0.65}, 0.82, 0.90, 0.68, 0.22, 3.5e-6, 1.4e-6)
 """As kernels of 18 programs ran on an H100 (experiments/gpu/kernels.py); for other GPUs that is an assumption."""
 
 _TILED: Final = '"kind":"__triton"'
@@ -123,8 +128,16 @@ class Worker:
         if self.kernels is not None:
             at_peak = {family_of(d): flop / self.peak.matmul_flops_per_s(d) for d, flop in flops.items() if flop}
             at_rate = moved / self.peak.memory.bandwidth.value
-            kernel_s = self.kernels.seconds(at_peak, at_rate, _TILED in instruction.rest)
+            kernel_s = self.kernels.seconds(at_peak, at_rate, self._share(instruction, self.kernels))
         return Work(timed, sum(flops.values()), moved, max(matrix_s, moved / rate), kernel_s)
+
+    def _share(self, instruction: Instruction, kernels: Kernels) -> float:
+        """The share of the memory's rate that a kernel without matmuls reaches."""
+        if _TILED in instruction.rest:
+            return kernels.tiled_memory
+        fused = self.module.computations.get(instruction.called[0]) if instruction.opcode == "fusion" else None
+        turns = fused is not None and instruction.attribute("kind") == "kLoop" and turns_rows(fused)
+        return kernels.strided_memory if turns else kernels.memory
 
     def _matmuls_of(self, instruction: Instruction, within: Computation) -> dict[str, float]:
         """dtype -> FLOP of matmuls in it."""
@@ -182,6 +195,20 @@ class Worker:
                 reads.remove(largest)
                 written = min(written, update)
         return sum(reads) + written
+
+
+def turns_rows(fused: Computation) -> bool:
+    """Whether a fusion moves the last dimension of an array somewhere else, so that neighbours are read far apart.
+
+    The GPU compiler tiles such transposes through shared memory (``kind=kInput``) where it can; as loops they are slow.
+    """
+    for i in fused.instructions.values():
+        if i.opcode == "transpose":
+            order = [int(n) for n in re.findall(r"\d+", i.attribute("dimensions") or "")]
+            real = [d for d, size in zip(order, i.arrays[0].shape, strict=True) if size > 1]
+            if real and real[-1] != max(real):
+                return True
+    return False
 
 
 def _in_hbm(arrays: tuple[Array, ...]) -> list[Array]:

@@ -56,12 +56,49 @@ STEPS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """Train steps of transformers, none of them among the programs of the calibration."""
 
+LATER_STEPS: dict[str, dict[str, Any]] = {
+    "gpt2 medium, 4 layers": {
+        "layers": 4, "d_model": 1024, "d_ff": 4096, "heads": 16, "kv_heads": 16, "vocab": 50304, "batch": 8,
+        "seq": 1024, "norm": "layer", "bias": True, "gated_mlp": False, "positions": "learned",
+        "tied_embeddings": True, "scan": False, **_BF16,
+    },
+    "8B llama, 1 layer": {
+        "layers": 1, "d_model": 4096, "d_ff": 14336, "heads": 32, "kv_heads": 8, "vocab": 32000, "batch": 2,
+        "seq": 2048, "scan": False, **_BF16,
+    },
+    "3B llama, 2 layers": {
+        "layers": 2, "d_model": 3072, "d_ff": 8192, "heads": 24, "kv_heads": 8, "vocab": 32768, "batch": 4,
+        "seq": 1024, "scan": True, "remat": True, **_BF16,
+    },
+    "two sequences of 4096": {
+        "layers": 2, "d_model": 2048, "d_ff": 5504, "heads": 16, "kv_heads": 16, "vocab": 32000, "batch": 2,
+        "seq": 4096, "scan": True, "remat": True, **_BF16,
+    },
+    "gpt2 width, float32": {
+        "layers": 6, "d_model": 768, "d_ff": 3072, "heads": 12, "kv_heads": 12, "vocab": 32768, "batch": 16,
+        "seq": 512, "scan": True,
+    },
+    "0.5B qwen, 4 layers": {
+        "layers": 4, "d_model": 896, "d_ff": 4864, "heads": 14, "kv_heads": 2, "vocab": 32768, "batch": 8,
+        "seq": 1024, "qkv_bias": True, "scan": True, **_BF16,
+    },
+    "sequences of 384": {
+        "layers": 4, "d_model": 1024, "d_ff": 4096, "heads": 16, "kv_heads": 16, "vocab": 32768, "batch": 32,
+        "seq": 384, "gated_mlp": False, "scan": False, **_BF16,
+    },
+}  # fmt: skip
+"""More of them, written down when the terms of the fit had been settled on all the others."""
+
 SHAPES = (
     (1536, 1536, 6144), (3072, 2048, 2048), (4096, 2048, 5632), (4096, 5120, 5120), (8192, 1536, 8960),
     (2048, 4096, 11008), (16384, 2048, 2048), (1024, 8192, 4096), (8192, 2048, 32000), (3000, 3000, 3000),
     (4096, 14336, 4096), (6144, 6144, 6144),
 )  # fmt: skip
 """Matmuls (rows, contraction, columns), none of them among those of the calibration."""
+LATER_SHAPES = (
+    (2048, 3072, 3072), (4096, 2048, 8192), (8192, 3072, 8192), (4096, 4096, 11008), (16384, 1024, 4096),
+    (2048, 14336, 4096), (4096, 8192, 8192), (1024, 4096, 4096), (12288, 4096, 4096), (2560, 2560, 10240),
+)  # fmt: skip
 
 
 def held_out() -> dict[str, Callable[[], Any]]:
@@ -70,8 +107,9 @@ def held_out() -> dict[str, Callable[[], Any]]:
 
     from autoshard.calibrate.programs import matmuls, model
 
-    out: dict[str, Callable[[], Any]] = {name: partial(model, "transformer", **of) for name, of in STEPS.items()}
-    for k, shape in enumerate(SHAPES):
+    steps = {**STEPS, **LATER_STEPS}
+    out: dict[str, Callable[[], Any]] = {name: partial(model, "transformer", **of) for name, of in steps.items()}
+    for k, shape in enumerate((*SHAPES, *LATER_SHAPES)):
         out[f"matmul {'x'.join(map(str, shape))} bf16"] = partial(matmuls, *shape, jnp.bfloat16)
         if k % 2 == 0:
             out[f"matmul {'x'.join(map(str, shape))} f32"] = partial(matmuls, *shape, jnp.float32)
@@ -124,13 +162,17 @@ def report(path: Path, keep: Path | None) -> None:
     for name, measured, steps in rows:
         told = [f"{steps[k] / measured - 1:+.0%}" if k in steps else "" for k in ("plan", "simulated")]
         print(f"| {name} | {measured * 1e3:.3f} ms | {' | '.join(told)} |")
-    for what, among in (("matmuls", True), ("train steps", False)):
-        for kind in ("plan", "simulated"):
-            offs = [abs(s[kind] / m - 1) for n, m, s in rows if n.startswith("matmul") is among and kind in s]
-            if offs:
-                ten, fifteen = (sum(o <= most for o in offs) for most in (0.1, 0.15))
-                near = f"{ten} of {len(offs)} within 10%, {fifteen} within 15%"
-                print(f"{what}, {kind}: {median(offs):.1%} off in the median, {near}, at most {max(offs):.0%}")
+    later = {*LATER_STEPS, *(f"matmul {'x'.join(map(str, shape))}" for shape in LATER_SHAPES)}
+    for what, matmul in (("matmuls", True), ("train steps", False)):
+        for which in ("", "later "):
+            among = [row for row in rows if row[0].startswith("matmul") is matmul]
+            among = [row for row in among if not which or row[0].removesuffix(" bf16").removesuffix(" f32") in later]
+            for kind in ("plan", "simulated"):
+                offs = [abs(steps[kind] / measured - 1) for _, measured, steps in among if kind in steps]
+                if offs:
+                    ten, fifteen = (sum(o <= most for o in offs) for most in (0.1, 0.15))
+                    near = f"{ten} of {len(offs)} within 10%, {fifteen} within 15%"
+                    print(f"{which}{what}, {kind}: {median(offs):.1%} off in the median, {near}, at most {max(offs):.0%}")
 
 
 def _kept(place: Path, text: str) -> None:

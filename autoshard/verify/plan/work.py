@@ -231,6 +231,13 @@ def vector_flop_of_kernel(op: Node, placed: Placed) -> float:
     return _FLOP_PER_ELEMENT["exp"] * float(op.attrs["work"]["transcendentals"]) * share
 
 
+def made_bytes(op: Node, placed: Placed, graph: Graph) -> float:
+    """Bytes of the results of one execution on one device."""
+    n = _local(placed.rule, placed)
+    sizes = (element_bytes(graph.values[v].dtype) for v in op.results)
+    return sum(_block(dims, n) * size for dims, size in zip(placed.rule.results, sizes, strict=True))
+
+
 def moved_bytes(op: Node, placed: Placed, graph: Graph, exists: set[int]) -> float:
     """Bytes one execution reads and writes in the memory of one device.
 
