@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 from autoshard.calibrate import amounts
-from autoshard.calibrate.compiled import OWN
+from autoshard.calibrate.compiled import OWN, USUAL
 from autoshard.costmodels import Machine, ProfileError, list_profiles, load_profile, place_mesh
 from autoshard.costmodels.compiled import WorkKind
 from autoshard.costmodels.load import list_calibrated
 
 FILE = Path(__file__).resolve().parents[2] / "experiments" / "compiled_work" / "run.py"
 CHIPS: Sequence[str] = ("tpu_v5e", "tpu_v5p", "tpu_v6e")
-MEASURED = FILE.parents[1] / "gpu" / "results" / "nvidia_h100_80gb_hbm3"
+RESULTS = FILE.parents[1] / "gpu" / "results"
+MEASURED = {"h100": RESULTS / "nvidia_h100_80gb_hbm3", "h200": RESULTS / "nvidia_h200"}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def calibrated() -> Machine:
 
 
 def test_a_calibrated_machine_is_asked_for_by_name_and_is_not_the_default() -> None:
-    assert list_calibrated() == tuple(f"{chip}@compiler" for chip in ("h100", *CHIPS))
+    assert list_calibrated() == tuple(f"{chip}@compiler" for chip in (*MEASURED, *CHIPS))
     assert not set(list_profiles()) & set(list_calibrated())
     for chip in CHIPS:
         plain, profile = load_profile(chip), load_profile(f"{chip.removeprefix('tpu_').upper()}@compiler")
@@ -58,26 +59,28 @@ def test_a_calibration_that_is_not_there_is_refused_with_those_that_are() -> Non
         load_profile("b200@compiler")
 
 
-def test_the_profile_of_the_h100_has_the_numbers_that_calibrate_wrote_on_one() -> None:
-    written = load_profile(MEASURED.with_suffix(".yaml")).compiled_work
-    packaged = load_profile("h100@compiler").compiled_work
+@pytest.mark.parametrize("chip", MEASURED)
+def test_the_profile_of_a_gpu_has_the_numbers_that_calibrate_wrote_on_one(chip: str) -> None:
+    written = load_profile(MEASURED[chip].with_suffix(".yaml")).compiled_work
+    packaged = load_profile(f"{chip}@compiler").compiled_work
     assert written is not None and packaged is not None
     names = set(type(written).model_fields) - {"source", "note"}
     assert packaged.model_dump(include=names) == written.model_dump(include=names)
 
 
-def test_the_numbers_of_the_h100_follow_from_the_programs_that_ran_on_it() -> None:
-    machine = place_mesh(load_profile("h100"), {"x": 1})
-    work = load_profile("h100@compiler").compiled_work
+@pytest.mark.parametrize("chip", MEASURED)
+def test_the_numbers_of_a_gpu_follow_from_the_programs_that_ran_on_it(chip: str) -> None:
+    machine = place_mesh(load_profile(chip), {"x": 1})
+    work = load_profile(f"{chip}@compiler").compiled_work
     assert work is not None
-    points = json.loads(MEASURED.with_suffix(".json").read_text())["calibration"]["programs"]
+    points = json.loads(MEASURED[chip].with_suffix(".json").read_text())["calibration"]["programs"]
     measured = [
-        amounts.Measured("h100", p["seconds"], amounts.parts(p["amounts"], machine, work.memory, fused_updates=False))
+        amounts.Measured(chip, p["seconds"], amounts.parts(p["amounts"], machine, work.memory, fused_updates=False))
         for p in points
     ]
     most = {**dict.fromkeys(amounts.SHARES, 0.95), "matmul_memory": 1.0}
-    (numbers,) = amounts.fit(measured, OWN, most=most).values()
-    told = {**work.matmul, "start": work.matmul_start_s / amounts.START_S}
+    (numbers,) = amounts.fit(measured, OWN, most=most, usual=USUAL).values()
+    told = {**work.matmul, "start": work.matmul_start_s / amounts.START_S, "written": work.matmul_written["f32"]}
     told |= {name: getattr(work, name) for name in OWN if name not in told}
     assert numbers == pytest.approx(told, rel=0.01)
 
@@ -89,6 +92,28 @@ def test_every_matmul_takes_its_start_beside_its_work() -> None:
     for kind in (WorkKind.MATMUL, WorkKind.ATTENTION, WorkKind.CONVOLUTION):
         assert machine.work_s(kind, 0.0, 0.0, "bfloat16") == work.matmul_start_s
     assert machine.work_s(WorkKind.ELEMENTWISE, 0.0, 0.0, "bfloat16", "vector") == 0
+
+
+def test_a_float32_matmul_writes_its_result_when_its_flop_are_done() -> None:
+    machine = place_mesh(load_profile("h100@compiler"), {"x": 8})
+    work = machine.profile.compiled_work
+    assert work is not None
+    flop, result = 1e12, 1e9
+    writing = result * work.matmul_written["f32"] / work.memory / machine.profile.memory.bandwidth.value
+    for kind, dtype, more in (
+        (WorkKind.MATMUL, "float32", writing),
+        (WorkKind.UPDATED, "float32", writing),
+        (WorkKind.ATTENTION, "float32", 0.0),
+        (WorkKind.MATMUL, "bfloat16", 0.0),
+    ):
+        without = machine.work_s(kind, flop, 0.0, dtype)
+        assert machine.work_s(kind, flop, 0.0, dtype, result=result) == pytest.approx(without + more)
+
+
+def test_what_is_written_is_part_of_the_bytes_of_a_matmul_that_memory_bounds() -> None:
+    machine = place_mesh(load_profile("h100@compiler"), {"x": 8})
+    without = machine.work_s(WorkKind.MATMUL, 1e6, 2e9, "float32")
+    assert machine.work_s(WorkKind.MATMUL, 1e6, 2e9, "float32", result=1e9) == without
 
 
 def test_profiles_have_the_numbers_that_the_fit_gives(

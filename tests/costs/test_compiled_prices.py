@@ -127,6 +127,17 @@ def test_an_update_is_fused_only_where_no_partial_sum_is_moved_first(pair: tuple
     assert fused / alone == pytest.approx(WORK.matmul["f32"] / WORK.updated["f32"])
 
 
+def test_the_checker_prices_what_float32_matmuls_write_alike() -> None:
+    def training(w: Any, x: Any) -> Any:
+        return jax.grad(lambda w: jnp.sum(jnp.tanh(x @ w) ** 2))(w)
+
+    specs = SPEC((2048, 1024), jnp.float32), SPEC((4096, 2048), jnp.float32)
+    plan = api.plan(training, *specs, mesh={"x": 4}, hardware="h100@compiler", effort=0.2)
+    compiled = plan.machine.profile.compiled_work
+    assert compiled is not None and compiled.matmul_written["f32"] > 0
+    assert check_plan(plan.to_dict()).findings == ()
+
+
 def test_the_checker_prices_attention_of_one_sequence_and_the_starts_of_kernels_alike() -> None:
     def attention(q: Any, k: Any, v: Any) -> Any:
         scores = jnp.einsum("shd,thd->hst", q, k)

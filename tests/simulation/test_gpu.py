@@ -160,6 +160,38 @@ def test_kernels_are_timed_as_they_were_measured(one: Machine) -> None:
     assert work.seconds("roofline") == pytest.approx(max(at_peak, at_rate))
 
 
+TURNED = """HloModule t, entry_computation_layout={(f32[1024,1,64]{2,1,0})->f32[64,1,1024]{2,1,0}}
+
+%loop (p: f32[1024,1,64]) -> f32[OUT] {
+  %p = f32[1024,1,64]{2,1,0} parameter(0)
+  ROOT %t = f32[OUT]{2,1,0} transpose(%p), dimensions={ORDER}
+}
+
+ENTRY %main (a: f32[1024,1,64]) -> f32[OUT] {
+  %a = f32[1024,1,64]{2,1,0} parameter(0)
+  ROOT %f = f32[OUT]{2,1,0} fusion(%a), kind=KIND, calls=%loop
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("out", "order", "kind", "share"),
+    [
+        ("64,1,1024", "2,1,0", "kLoop", GPU_KERNELS.strided_memory),
+        ("64,1,1024", "2,1,0", "kInput", GPU_KERNELS.memory),
+        ("1,1024,64", "1,0,2", "kLoop", GPU_KERNELS.memory),
+        ("1024,64,1", "0,2,1", "kLoop", GPU_KERNELS.memory),
+    ],
+    ids=["neighbours read far apart", "through shared memory", "rows stay rows", "only a dimension of one moves"],
+)
+def test_loops_that_turn_rows_are_slow(one: Machine, out: str, order: str, kind: str, share: float) -> None:
+    module = read_module(TURNED.replace("OUT", out).replace("ORDER", order).replace("KIND", kind))
+    entry = module.computations[module.entry]
+    work = Worker(module, one).of(entry.instructions["f"], entry)
+    at_rate = 2 * 4 * 1024 * 64 / one.profile.memory.bandwidth.value
+    assert work.seconds("expected") == pytest.approx(at_rate / share + GPU_KERNELS.start_s)
+
+
 def test_kernels_of_a_calibrated_machine_are_timed_by_the_rates_of_its_chip(one: Machine, tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(
@@ -270,6 +302,8 @@ def measured() -> ModuleType:
 def test_the_shares_of_kernels_are_those_that_ran(measured: ModuleType) -> None:
     assert measured.share("loop") == pytest.approx(GPU_KERNELS.memory, abs=0.02)
     assert measured.share("Triton beside matmuls") == pytest.approx(GPU_KERNELS.tiled_memory, abs=0.02)
+    assert measured.share("loop that turns rows") == pytest.approx(GPU_KERNELS.strided_memory, abs=0.02)
+    assert min(measured.rates("loop with a transpose")) > 3 * GPU_KERNELS.strided_memory
     assert np.median(measured.matmul_shares()) == pytest.approx(GPU_KERNELS.matmul["bf16"], abs=0.02)
 
 
