@@ -171,8 +171,8 @@ def report(path: Path, keep: Path | None) -> None:
                 offs = [abs(steps[kind] / measured - 1) for _, measured, steps in among if kind in steps]
                 if offs:
                     ten, fifteen = (sum(o <= most for o in offs) for most in (0.1, 0.15))
-                    near = f"{ten} of {len(offs)} within 10%, {fifteen} within 15%"
-                    print(f"{which}{what}, {kind}: {median(offs):.1%} off in the median, {near}, at most {max(offs):.0%}")
+                    near = f"{ten} of {len(offs)} within 10%, {fifteen} within 15%, at most {max(offs):.0%}"
+                    print(f"{which}{what}, {kind}: {median(offs):.1%} off in the median, {near}")
 
 
 def _kept(place: Path, text: str) -> None:
