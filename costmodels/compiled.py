@@ -46,8 +46,8 @@ class CompiledWork(BaseModel):
     updated: share of the peak by family of matmuls with which the update of a weight is fused; `matmul` where the
     profile does not say.
     matmul_start_s: seconds that each matmul takes beside its work, as the start and the end of a GPU's kernel do.
-    matmul_written: by family, bytes that matmuls write when their FLOP are done over those of their results; 0 (they are
-    written meanwhile) where the profile does not say.
+    matmul_written: by family, bytes that matmuls write when their FLOP are done over those of their results. Where the
+    profile does not say it is 0: they are written meanwhile.
     elementwise, reduced, update, attention, scores: bytes that cross memory over those of the fusion model
     (docs/memory.md); `elementwise` for `reduced` and `scores` where the profile does not say. 0: counted elsewhere.
     moved_as_used: whether all-gathers and all-to-alls carry the type that all uses of what they move convert it to,
