@@ -195,9 +195,11 @@ class _Ready:
 
 
 def _placed(value: Any, sharding: Any) -> Any:
-    """The value in the plan's sharding; unchanged where it has that sharding already."""
+    """The value in the plan's sharding; unchanged where it has that sharding already, and inside of another trace."""
     import jax
 
+    if isinstance(value, jax.core.Tracer):
+        return value
     if isinstance(value, jax.Array) and value.sharding.is_equivalent_to(sharding, value.ndim):
         return value
     return jax.device_put(value, sharding)

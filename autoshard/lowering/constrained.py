@@ -15,6 +15,7 @@ from jax.sharding import Mesh as JaxMesh
 
 from autoshard.errors import UnsupportedError
 from autoshard.frontends.jax.interpret import bind_op
+from autoshard.lowering.contexts import check_meshes, on_mesh
 from autoshard.lowering.interpret import LocalInterpreter
 from autoshard.lowering.local import run_local
 from autoshard.lowering.lower import Lowered, flat_arguments, partition_spec
@@ -120,7 +121,9 @@ def constrained_function(lowered: Lowered, mesh: JaxMesh | AbstractMesh, *, insi
 
     def fn(*call_args: Any) -> Any:
         leaves = flat_arguments(traced, call_args)
-        results = interpreter.block(traced.program.body, [*leaves, *traced.consts])
+        check_meshes(leaves, traced.program.input_names, mesh)
+        with on_mesh(mesh):
+            results = interpreter.block(traced.program.body, [*leaves, *traced.consts])
         return tree_util.tree_unflatten(traced.out_tree, results)
 
     return lowered.finished(fn, mesh)

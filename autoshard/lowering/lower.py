@@ -23,6 +23,7 @@ from autoshard.interop.jax import auto_abstract_mesh, auto_mesh, spec_to_jax
 from autoshard.lowering.blocks import even_prefix
 from autoshard.lowering.called import as_called
 from autoshard.lowering.collectives import PlannedCollective, planned_collectives
+from autoshard.lowering.contexts import check_meshes, on_mesh
 from autoshard.lowering.derivatives import with_derivatives
 from autoshard.lowering.interpret import LocalInterpreter
 from autoshard.lowering.order import in_order
@@ -136,9 +137,11 @@ class Lowered:
 
         def fn(*call_args: Any) -> Any:
             leaves = [*flat_arguments(traced, call_args), *traced.consts]
+            check_meshes(leaves[:inputs], traced.program.input_names, mesh)
             for k in sorted(traced.program.host_inputs) if on_host else ():
                 leaves[k] = jax.device_put(leaves[k], NamedSharding(mesh, partition_spec(outer[k], grid), **_DEVICE))
-            results = list(mapped(*(leaves[k] for k in handed)))
+            with on_mesh(mesh):
+                results = list(mapped(*(leaves[k] for k in handed)))
             for k in sorted(traced.program.host_outputs) if on_host else ():
                 spec = partition_spec(self.output_layouts[k], grid)
                 results[k] = jax.device_put(results[k], NamedSharding(mesh, spec, **_HOST))

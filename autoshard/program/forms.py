@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from autoshard.errors import InputError
-from autoshard.program.program import Program
+from autoshard.program.program import Origin, Program
 from autoshard.program.schedule import PROGRAM, Schedule, Use
 
 Form = Any
@@ -82,7 +82,8 @@ def _is_of_kind(data: Any, form: Form) -> bool:
 
 def check_schedule(program: Program, schedule: Schedule) -> None:
     """`InputError` unless outputs have forms, and ops that the planner places a list of known atoms for each factor."""
-    if missing := {Use(PROGRAM, k) for k in range(len(program.body.results))} - set(schedule.uses):
+    made = [k for k, v in enumerate(program.body.results) if program.values[v].origin is not Origin.LITERAL]
+    if missing := {Use(PROGRAM, k) for k in made} - set(schedule.uses):
         raise InputError(f"plan: there is no form of the output of {min(missing)}")
     for op, outer in program.walk():
         if op.rule is None or any(o.kind == "shard_map" for o in outer):

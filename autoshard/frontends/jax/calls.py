@@ -33,6 +33,7 @@ class Call:
 
     names: of the arguments, positional ones first. keywords: names of the last arguments, which go by keyword. static:
     numbers of the arguments that are static as a whole. leaves: for each other argument, which leaves are static.
+    named: whether an argument was given by keyword, though it may go by position.
     result: known once the function was traced: the tree of the result, its leaves (None for arrays), and which of them
     are static.
     """
@@ -44,12 +45,14 @@ class Call:
     static: frozenset[int]
     donated: frozenset[int]
     leaves: dict[int, tuple[bool, ...]] = field(default_factory=dict)
+    named: bool = False
     result: tuple[Any, tuple[Any, ...], tuple[bool, ...]] | None = None
 
     @property
     def plain(self) -> bool:
-        """Whether the call has arrays by position only."""
-        return not (self.keywords or self.static or any(any(flags) for flags in self.leaves.values()))
+        """Whether the call has arrays by position only, and its result arrays only."""
+        static = self.static or any(any(flags) for flags in (*self.leaves.values(), *(self.result or ())[2:]))
+        return not (self.named or self.keywords or static)
 
     @property
     def open(self) -> tuple[int, ...]:
@@ -140,6 +143,7 @@ def read_call(
 ) -> Call:
     """The call of `f` with these arguments; where `options` are None, those of a `jax.jit` around `f` hold."""
     jit_options = _told_to_jit(f)
+    named = bool(kwargs)
     args, kwargs = _bound(f, tuple(args), dict(kwargs))
     count = len(args)
     names = [*argument_names(f, count, argnames), *kwargs]
@@ -171,7 +175,7 @@ def read_call(
         donated |= {k for k, name in enumerate(parameters) if name in jit_options.get("donate_argnames", ())}
     else:
         donated = numbers(options.donate_argnums, "donate_argnums")
-    call = Call(f, arguments, tuple(names), tuple(kwargs), frozenset(static), frozenset(donated - static))
+    call = Call(f, arguments, tuple(names), tuple(kwargs), frozenset(static), frozenset(donated - static), named=named)
     for k in call.open:
         call.leaves[k] = _still(arguments[k], lambda x: not hasattr(x, "shape") or not hasattr(x, "dtype"))
     return call

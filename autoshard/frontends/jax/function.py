@@ -127,7 +127,7 @@ def trace(
     arrays = call.arrays(call.arguments)
     abstract = tuple(tree_util.tree_map(_abstract, spec) for spec in arrays)
     in_tree = tree_util.tree_structure(abstract)
-    function = f if call.plain else call.traced()
+    function = call.traced()
     traced = jax.jit(function).trace(*abstract)
     parts = Parts(parts_given(loop_parts), kernels)
     jaxpr = parts.rewritten(_without_high_level_types(traced))
@@ -172,7 +172,7 @@ def trace(
         jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=getattr(a, "weak_type", False)) for a in jaxpr.in_avals
     )
     return TracedFunction(
-        program, numbered.origins, consts, in_tree, traced.out_tree, in_types, function,
+        program, numbered.origins, consts, in_tree, traced.out_tree, in_types, f if call.plain else function,
         tuple(bool(getattr(a, "weak_type", False)) for a in jaxpr.out_avals),
         tuple(_stated(leaf, n) for leaf, n in zip(tree_util.tree_leaves(arrays), input_names, strict=True)),
         None if call.plain else call,

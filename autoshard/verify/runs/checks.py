@@ -251,12 +251,19 @@ def runnable_from(
 
 
 def _arguments(specs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Random arrays of the types that JAX makes of these; numbers stay as they are, weakly typed."""
+    import jax
     from jax import tree_util
 
     from autoshard.verify.runs.numeric import random_arguments
 
+    def type_of(leaf: Any) -> Any:
+        extended = jax.numpy.issubdtype(leaf.dtype, jax.dtypes.extended)
+        return leaf if extended else jax.ShapeDtypeStruct(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
+
     leaves, tree = tree_util.tree_flatten(specs)
-    return tuple(tree_util.tree_unflatten(tree, random_arguments(leaves)))
+    fresh = iter(random_arguments([type_of(leaf) for leaf in leaves if hasattr(leaf, "dtype")]))
+    return tuple(tree_util.tree_unflatten(tree, [next(fresh) if hasattr(x, "dtype") else x for x in leaves]))
 
 
 def _without_zeros(state: Any) -> Any:
