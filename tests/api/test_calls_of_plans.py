@@ -1,4 +1,4 @@
-"""A plan is called, placed and verified as its function was planned: by keyword, with numbers, with constant results."""
+"""A plan is called, placed and verified as its function was planned: by keyword, with numbers and constant results."""
 
 from collections.abc import Callable
 from pathlib import Path
