@@ -123,7 +123,7 @@ def test_a_plan_made_in_python_is_told_its_logical_axes():
 
     specs = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((8192, 512), (512, 1024), (1024, 512))]
     step = jax.grad(loss, argnums=(1, 2))
-    plan = autoshard.plan(step, *specs, mesh={"data": 4}, hardware="b200", effort=0.2)
+    plan = autoshard.plan(step, *specs, mesh={"data": 4}, hardware="a100_80", effort=0.2)
     roles = {"x": ["batch", "embed"], "w1": ["embed", "mlp"], "w2": ["mlp", "embed"]}
     told = simulate_rivals(plan, 1.0, roles=roles, compiler="own")
     every = [name for one in told.record.compared for name in (one.name, *one.also)]
