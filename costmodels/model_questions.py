@@ -42,9 +42,7 @@ class ModelAnswer:
 
 def kv_bytes_per_token(card: ModelCard, bytes_: float) -> float:
     """Keys and values of one token in all layers, ``2 L K H`` elements; latent attention keeps its compressed rows."""
-    if card.mla is not None:
-        return card.layers * (card.mla.kv_lora_rank + card.mla.qk_rope_head_dim) * bytes_
-    return 2 * card.layers * card.kv_heads * card.head_dim * bytes_
+    return card.layers * card.kv_numbers * bytes_
 
 
 def ask_model(

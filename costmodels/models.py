@@ -83,6 +83,13 @@ class ModelCard(BaseModel):
         return (self.mla.qk_nope_head_dim + self.mla.qk_rope_head_dim + self.mla.v_head_dim) / 2
 
     @property
+    def kv_numbers(self) -> int:
+        """Numbers that a layer has to keep of a token for later ones: keys and values, or their compressed rows."""
+        if self.mla is None:
+            return 2 * self.kv_heads * self.head_dim
+        return self.mla.kv_lora_rank + self.mla.qk_rope_head_dim
+
+    @property
     def attention_params_per_layer(self) -> int:
         """Parameters of one attention block: ``2 D N H + 2 D K H``, or the low-rank factors of latent attention."""
         d, n = self.d_model, self.heads

@@ -5,10 +5,17 @@ from dataclasses import dataclass
 
 from autoshard.costmodels.models import ModelCard
 
+COPIED = ("zero1", "data", "context", "sequence")
+"""Parts over which all weights of a device are the same."""
+
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A collective of a strategy before it is priced: the parts it runs over, V, and how often it runs in a step."""
+    """A collective of a strategy before it is priced: the parts it runs over, V, and how often it runs in a step.
+
+    least: share of the bytes that no implementation can leave out. drawn: devices drawn for each token, which is sent
+    to a device, and into a domain, once. of_weights: it moves weights or their gradients, see `least_traffic`.
+    """
 
     part: str
     what: str
@@ -16,10 +23,22 @@ class Move:
     over: tuple[str, ...]
     bytes: float
     times: float
-    least: float = 1.0  # share of the bytes that no implementation can leave out
-    copies: tuple[
-        str, ...
-    ] = ()  # parts over which it is replicated: it could be cut there for free, and use their links
+    least: float = 1.0
+    drawn: int = 1
+    of_weights: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Weights of one layer, on average over the layers, that have the same copies.
+
+    bytes: as an fsdp group sees them, cut by tensor parallelism, those of experts also by expert parallelism. copies:
+    the parts over which devices hold the same weights.
+    """
+
+    what: str
+    bytes: float
+    copies: tuple[str, ...]
 
 
 def distinct_devices(chosen: int, devices: int) -> float:
@@ -46,6 +65,17 @@ def routed_params(card: ModelCard) -> int:
     return (card.layers - card.dense_layers) * card.mlp_matrices * card.d_model * card.d_ff_expert * card.experts
 
 
+def weight_blocks(card: ModelCard, n: Mapping[str, int], dtype_bytes: float) -> tuple[Block, ...]:
+    """The weights of a layer by what they are copied over: all of them, or with `expert` the experts by themselves."""
+    routed = routed_params(card)
+    block = card.layers * card.attention_params_per_layer + card.mlp_params() + card.router_params
+    per_param = dtype_bytes / card.layers / n["tensor"]
+    if n["expert"] == 1:
+        return (Block("weight gradients", block * per_param, COPIED),)
+    rest = Block("gradients of what is no expert", (block - routed) * per_param, (*COPIED, "expert"))
+    return (rest, Block("gradients of experts", routed / n["expert"] * per_param, COPIED))
+
+
 def moves(
     card: ModelCard,
     n: Mapping[str, int],
@@ -60,45 +90,67 @@ def moves(
 
     pieces: collectives in which fsdp gathers the weights of a layer.
     """
+    yield from _of_weights(card, n, microbatches, pieces, dtype_bytes)
+    rows = n["data"] * n["zero1"] * n["fsdp"] * n["fsdp_transpose"]
+    tokens = batch_tokens / (rows * n["context"] * n["sequence"] * n["expert"])
     layers = card.layers / n["pipeline"]
-    fsdp = n["fsdp"] * n["fsdp_transpose"]
-    routed = routed_params(card)
-    block = card.layers * card.attention_params_per_layer + card.mlp_params() + card.router_params
-    # Bytes of one layer as an fsdp group sees it: cut by tensor parallelism, experts also by expert parallelism.
-    common = (block - routed) / card.layers / n["tensor"] * dtype_bytes
-    weights = common + routed / card.layers / n["tensor"] / n["expert"] * dtype_bytes
-    tokens = batch_tokens / (n["data"] * n["zero1"] * fsdp * n["context"] * n["sequence"] * n["expert"])
-
-    # Weights are gathered anew for every microbatch; gradients are scattered as often.
-    # Weights cut over two parts are gathered over both at once, as over one axis of their devices.
-    cut = ("fsdp", "fsdp_transpose")
-    part = next((part for part in cut if n[part] > 1), "fsdp")
-    often = 2 * layers * microbatches * pieces
-    what, copies = "weights, forward and backward", ("data", "zero1")
-    yield Move(part, what, "all_gather", cut, weights / pieces, often, copies=copies)
-    yield Move(part, "weight gradients", "reduce_scatter", cut, weights, layers * microbatches)
-    yield Move("zero1", "weight gradients", "reduce_scatter", ("zero1",), weights / fsdp, layers)
-    yield Move("zero1", "updated weights", "all_gather", ("zero1",), weights / fsdp, layers)
-    replicas = ("data", "context", "sequence")
-    first = next((part for part in replicas if n[part] > 1), "data")
-    yield Move(first, "weight gradients", "all_reduce", replicas, weights / fsdp, layers)
-    yield Move("expert", "gradients of what is no expert", "all_reduce", ("expert",), common / fsdp, layers)
+    # Between blocks each device of a tensor group has its part of the width, and could send no more than that.
     to_experts = tokens * n["expert"] * card.d_model * card.experts_per_token * dtype_bytes
-    once = distinct_devices(card.experts_per_token, n["expert"]) / max(1, card.experts_per_token)
-    what = "tokens to experts and back"
-    yield Move("expert", what, "all_to_all", ("expert",), to_experts, 4 * layers, min(1.0, once))
+    often = 4 * (card.layers - card.dense_layers) / n["pipeline"]
+    what, share = "tokens to experts and back", 1 / n["tensor"]
+    drawn = max(1, card.experts_per_token)
+    yield Move("expert", what, "all_to_all", ("expert",), to_experts, often, least=share, drawn=drawn)
     activations = tokens * card.d_model * dtype_bytes / microbatches
     often = 4 * layers * microbatches
     yield Move("tensor", "activations into blocks", "all_gather", ("tensor",), activations, often)
     yield Move("tensor", "activations out of blocks", "reduce_scatter", ("tensor",), activations, often)
-    kv_heads = max(1.0, card.kv_heads / n["tensor"])
-    keys_values = 2 * tokens * n["context"] * kv_heads * card.head_dim * dtype_bytes
-    seen, over = _seen_by_windows(card, seq), ("context",)
-    yield Move("context", "keys and values, forward and backward", "all_gather", over, keys_values, 2 * layers, seen)
-    yield Move("context", "gradients of keys and values", "reduce_scatter", over, keys_values, layers, seen)
-    heads = 2 * card.heads / n["tensor"] + 2 * kv_heads  # queries and output, keys and values
-    round_attention = tokens * n["sequence"] * heads * card.head_dim * dtype_bytes
-    yield Move("sequence", "heads for tokens round attention", "all_to_all", ("sequence",), round_attention, 2 * layers)
+    yield from _of_attention(card, n, tokens * dtype_bytes, seq)
     boundary = activations / n["tensor"]  # each device of a tensor group sends its part of the width
     what = "activations to the next stage, gradients back"
     yield Move("pipeline", what, "shift", ("pipeline",), boundary, 2 * microbatches * repeats)
+
+
+def _of_weights(
+    card: ModelCard, n: Mapping[str, int], microbatches: int, pieces: int, dtype_bytes: float
+) -> Iterator[Move]:
+    """Weights and their gradients: gathered and scattered anew for every microbatch by fsdp, then summed over copies.
+
+    Weights cut over two parts are gathered over both at once, as over one axis of their devices. What zero1 has
+    scattered is summed over the other copies in parts.
+    """
+    layers, fsdp = card.layers / n["pipeline"], n["fsdp"] * n["fsdp_transpose"]
+    blocks = weight_blocks(card, n, dtype_bytes)
+    weights = sum(block.bytes for block in blocks)
+    cut = ("fsdp", "fsdp_transpose")
+    part, often = next((part for part in cut if n[part] > 1), "fsdp"), 2 * layers * microbatches * pieces
+    what, gradients = "weights, forward and backward", "weight gradients"
+    yield Move(part, what, "all_gather", cut, weights / pieces, often, of_weights=True)
+    yield Move(part, gradients, "reduce_scatter", cut, weights, layers * microbatches, of_weights=True)
+    zero1, share = ("zero1",), weights / fsdp
+    yield Move("zero1", gradients, "reduce_scatter", zero1, share, layers, of_weights=True)
+    yield Move("zero1", "updated weights", "all_gather", zero1, share, layers, of_weights=True)
+    for block in blocks:
+        over = tuple(part for part in block.copies if part != "zero1")
+        part = next((part for part in over if n[part] > 1), "data")
+        share = block.bytes / fsdp / n["zero1"]
+        yield Move(part, block.what, "all_reduce", over, share, layers, of_weights=True)
+
+
+def _of_attention(card: ModelCard, n: Mapping[str, int], token_bytes: float, seq: int) -> Iterator[Move]:
+    """What attention over a cut sequence moves; token_bytes: one number for each token of a device.
+
+    Of latent attention the compressed rows are enough, which all heads are made from.
+    """
+    layers, over = card.layers / n["pipeline"], ("context",)
+    kv_heads = max(1.0, card.kv_heads / n["tensor"])
+    numbers = 2 * kv_heads * card.attention_width
+    keys_values = token_bytes * n["context"] * numbers
+    enough = min(1.0, card.kv_numbers / numbers) if card.mla is not None else 1.0
+    seen = enough * _seen_by_windows(card, seq)
+    what = "keys and values, forward and backward"
+    yield Move("context", what, "all_gather", over, keys_values, 2 * layers, least=seen)
+    what = "gradients of keys and values"
+    yield Move("context", what, "reduce_scatter", over, keys_values, layers, least=seen)
+    heads = 2 * card.heads / n["tensor"] + 2 * kv_heads  # queries and output, keys and values
+    round_attention = token_bytes * n["sequence"] * heads * card.attention_width
+    yield Move("sequence", "heads for tokens round attention", "all_to_all", ("sequence",), round_attention, 2 * layers)

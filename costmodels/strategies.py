@@ -5,18 +5,19 @@ tokens in the whole batch and 2-byte numbers (How To Scale Your Model, chapter 5
 
 | part | weights | collectives of a layer, forward + backward |
 | --- | --- | --- |
-| data | whole | all-reduce of the gradients |
+| data | whole | all-reduce of the gradients, of their parts where zero1 or fsdp scattered them |
 | zero1 | whole, optimizer cut | reduce-scatter of the gradients, all-gather of the updated weights |
 | fsdp, fsdp_transpose | cut | all-gather of the weights, twice; reduce-scatter of the gradients |
 | tensor | cut | per block (attention, MLP) all-gather and reduce-scatter of the activations, forward and backward |
 | context | whole | all-gather of keys and values, reduce-scatter of their gradients; all-reduce of weight gradients |
 | sequence | whole | all-to-alls of queries, keys, values and output round attention; the same all-reduce |
-| expert | experts cut | two all-to-alls of the routed tokens, forward and backward; all-reduce of the other gradients |
+| expert | experts cut | two all-to-alls of the routed tokens, forward and backward; the other gradients are added over its devices too |
 | pipeline | layers cut | activations to the next stage and back, per boundary |
 
 Collectives on different link levels or torus dimensions can run at once, those on one axis one after another: the
 lower bound takes the busiest link, the upper bound adds everything to the work. What the collectives are is in
-`step_collectives`, the work in `step_work`, what is held in `step_memory`.
+`step_collectives`, what links carry at least in `least_traffic`, the work in `step_work`, what is held in
+`step_memory`.
 """
 
 from collections.abc import Mapping
@@ -26,10 +27,11 @@ from typing import Any
 from autoshard.costmodels.collectives import CollectiveKind
 from autoshard.costmodels.errors import ProfileError
 from autoshard.costmodels.intensities import pipeline_bubble, sequence_head_limit
+from autoshard.costmodels.least_traffic import least_link_seconds
 from autoshard.costmodels.likely import growing_latency_s
 from autoshard.costmodels.machine import AxisPart, Machine
 from autoshard.costmodels.models import ModelCard
-from autoshard.costmodels.step_collectives import Move, moves
+from autoshard.costmodels.step_collectives import Move, moves, weight_blocks
 from autoshard.costmodels.step_memory import StepMemory, step_memory
 from autoshard.costmodels.step_work import StepWork, step_work
 from autoshard.costmodels.strategy_names import ON_ROWS, PARTS, part_size, read_strategy
@@ -180,10 +182,8 @@ def price_strategy(
         if move.bytes and any(n[part] > 1 for part in move.over)
     ]
     terms = [_priced(machine, move, parts, flops, peak) for move in found]
-    per_link: dict[str, float] = {}
-    for move, term in zip(found, terms, strict=True):
-        for link, per_byte in _least_link_seconds(machine, move, term, parts).items():
-            per_link[link] = per_link.get(link, 0.0) + move.least * term.times * term.bytes * per_byte
+    blocks = weight_blocks(card, n, dtype_bytes)
+    per_link = least_link_seconds(machine, parts, found, blocks, card.layers / n["pipeline"], micro)
     floor = tokens * card.least_train_flops_per_token(length) * (1 + recompute / 3) / at_peak
     lower = max([floor, *per_link.values()])
     upper = likely + sum(max(t.upper_seconds, t.exposed_seconds) for t in terms)
@@ -249,18 +249,6 @@ def _priced(machine: Machine, move: Move, parts: Mapping[str, tuple[str, ...]], 
         machine_flops_per_byte=machine_ratio,
         verdict="compute" if ratio > machine_ratio else "communication",
     )
-
-
-def _least_link_seconds(
-    machine: Machine, move: Move, term: Term, parts: Mapping[str, tuple[str, ...]]
-) -> dict[str, float]:
-    """Seconds per byte of each link: over the axes of the term, or over its copies too where that is quicker."""
-    own = machine.link_seconds(term.kind, machine.whole(*term.axes))
-    more = tuple(axis for part in move.copies for axis in parts.get(part, ()) if machine.axis_size(axis) > 1)
-    if not more:
-        return own
-    wider = machine.link_seconds(term.kind, machine.whole(*term.axes, *more))
-    return min(own, wider, key=lambda links: max(links.values(), default=0.0))
 
 
 def _exposed_s(machine: Machine, move: Move, group: tuple[AxisPart, ...]) -> float:

@@ -61,7 +61,7 @@ def test_weights_with_copies_may_be_gathered_over_the_links_of_the_copies() -> N
     assert gather.seconds == pytest.approx(gather.times * gather.bytes * 15 / 16 / 180e9)
     gathers = gather.times * gather.bytes * 255 / 256 / 360e9
     others = [term for term in cut.terms if term is not gather]  # each on one dimension of the slice, in turn
-    assert sum(cut.communication_s.values()) == pytest.approx(2 * gathers + sum(term.seconds for term in others))
+    assert sum(cut.communication_s.values()) < 2 * gathers + sum(term.seconds for term in others)
 
 
 def test_latent_attention_has_heads_of_two_sizes() -> None:
