@@ -93,6 +93,9 @@ class LevelCost:
     seconds_per_byte: float
     bytes_sent_per_byte: float  # bytes that one device sends on this level, per byte of V
     dims: tuple[int, ...] = ()  # dimensions of a torus that it keeps busy
+    finite: float = (
+        1.0  # the (n-1)/n in its seconds, n the units whose traffic crosses its links; 1 where there is none
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +149,12 @@ def _size_through(index: int, groups: dict[int, tuple[Piece, ...]], profile: Pro
     return size
 
 
+def large_group_seconds_per_byte(costs: Sequence[LevelCost]) -> float:
+    """V / W, as books round it: the level that takes longest, without the (n-1)/n of a finite group."""
+    slowest = max(costs, key=lambda cost: cost.seconds_per_byte, default=None)
+    return 0.0 if slowest is None else slowest.seconds_per_byte / slowest.finite
+
+
 def _passes(kind: CollectiveKind) -> int:
     return 2 if kind is CollectiveKind.ALL_REDUCE else 1
 
@@ -163,7 +172,14 @@ def _switch_cost(
         sent = 1.0
     passes = 1 if reduces else _passes(kind)
     links = f"{level.name}: {size} through the switch" + (", reduced in it" if reduces and passes == 1 else "")
-    return LevelCost(level.name, size, links, passes * level.latency.value, sent / level.egress.value, sent)
+    finite = _finite(kind, through) if not (reduces and kind is CollectiveKind.ALL_REDUCE) else 1.0
+    latency = passes * level.latency.value
+    return LevelCost(level.name, size, links, latency, sent / level.egress.value, sent, finite=finite)
+
+
+def _finite(kind: CollectiveKind, units: int) -> float:
+    """The (n-1)/n of gathers, scatters and all-reduces over so many units."""
+    return (units - 1) / units if kind in _GATHERS or kind is CollectiveKind.ALL_REDUCE else 1.0
 
 
 def _full_mesh_cost(kind: CollectiveKind, level: FullMeshLevel, size: int, n: int) -> LevelCost:
@@ -175,7 +191,8 @@ def _full_mesh_cost(kind: CollectiveKind, level: FullMeshLevel, size: int, n: in
     else:
         sent, per_link = _passes(kind) * (size - 1) / size, _passes(kind) / size
     links = f"{level.name}: {size} devices, {size - 1} direct link{'s' if size > 2 else ''} each"
-    return LevelCost(level.name, size, links, _passes(kind) * level.latency.value, per_link / level.link.value, sent)
+    latency, per_byte = _passes(kind) * level.latency.value, per_link / level.link.value
+    return LevelCost(level.name, size, links, latency, per_byte, sent, finite=_finite(kind, size))
 
 
 def is_ring(piece: Piece, torus: Torus) -> bool:
@@ -223,7 +240,8 @@ def _torus_cost(
         per_byte, hops = stride / w, stride
     words = ", ".join(_piece_words(p, torus) for p in pieces)
     dims = tuple(sorted({p.dim for p in pieces}))
-    return LevelCost(level.name, size, f"{level.name}: {words}", hops * level.latency.value, per_byte, sent, dims)
+    latency = hops * level.latency.value
+    return LevelCost(level.name, size, f"{level.name}: {words}", latency, per_byte, sent, dims, _finite(kind, size))
 
 
 def runs_as_all_reduce(level: TorusLevel, torus: Torus, pieces: Sequence[Piece]) -> bool:

@@ -42,8 +42,9 @@ def critical_values(
     sparsity = card.experts / card.experts_per_token if card.experts else 1.0
     width = (card.d_ff_expert if card.experts else card.d_ff) or 1
     wide = dtype_bytes / 2  # C / W counts bytes; of 2-byte numbers it is the number of tokens
-    exact = {p: wide * peak * machine.alpha_beta("all_gather", machine.whole(*axes))[1] for p, axes in parts.items()}
-    alpha = {p: exact[p] * size[p] / (size[p] - 1) for p in parts}
+    gathers = {p: machine.collective("all_gather", 1.0, machine.whole(*axes)) for p, axes in parts.items()}
+    exact = {p: wide * peak * time.bandwidth_s for p, time in gathers.items()}
+    alpha = {p: wide * peak * time.large_group_s for p, time in gathers.items()}
     batch_axes: list[str] = []
     values: list[CriticalBatch] = []
 

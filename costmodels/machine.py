@@ -20,7 +20,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from autoshard.costmodels.collectives import CollectiveKind, LevelCost, Piece, Torus, level_costs
+from autoshard.costmodels.collectives import (
+    CollectiveKind,
+    LevelCost,
+    Piece,
+    Torus,
+    large_group_seconds_per_byte,
+    level_costs,
+)
 from autoshard.costmodels.compiled import WorkKind
 from autoshard.costmodels.errors import ProfileError
 from autoshard.costmodels.families import family_of
@@ -73,6 +80,7 @@ class CollectiveTime:
     least_s: float  # max of the two, the lower bound
     bandwidth_s: float
     latency_s: float
+    large_group_s: float  # bandwidth_s without the (n-1)/n of a finite group, "V / W"
     bound: Literal["bandwidth", "latency"]
     links: tuple[str, ...]  # innermost level first
     bytes_sent_per_device: dict[str, float]  # by level
@@ -247,6 +255,7 @@ class Machine:
             least_s=max(latency, bandwidth),
             bandwidth_s=bandwidth,
             latency_s=latency,
+            large_group_s=large_group_seconds_per_byte(costs) * bytes_,
             bound="bandwidth" if bandwidth >= latency else "latency",
             links=tuple(c.links for c in costs),
             bytes_sent_per_device={c.level: c.bytes_sent_per_byte * bytes_ for c in costs},

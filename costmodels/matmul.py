@@ -22,7 +22,6 @@ _DIM = re.compile(r"^(?P<name>[A-Za-z][A-Za-z0-9]*)(?:_(?:\{(?P<braces>[^}]*)\}|
 _PARTIAL = re.compile(r"\((?:partial|unreduced)\)")
 _UNREDUCED = re.compile(r"\\?\{\s*U[_.]?\{?([A-Za-z0-9,]+)\}?\s*\\?\}")  # the book's {U_X}
 _ALL = frozenset({"*"})  # partial over every axis that cuts a contracted dimension of both inputs
-_ROUNDED = ("all_gather", "reduce_scatter", "all_reduce")
 _MAX_AXES = 6  # the enumeration is exponential in the axes used; meshes in questions are small
 
 
@@ -272,8 +271,7 @@ def flip_sizes(
     by_name.update(zip(("left", "right", "result"), operands, strict=True))
 
     def seconds(item: MatmulCollective) -> float:
-        n, rounded = item.time.group_size, large_group and item.time.kind in _ROUNDED
-        return item.time.bandwidth_s * (n / (n - 1) if rounded and n > 1 else 1.0)
+        return item.time.large_group_s if large_group else item.time.bandwidth_s
 
     sizes: dict[str, float | None] = {}
     for dim, size in dims.items():

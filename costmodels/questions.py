@@ -181,7 +181,7 @@ def ask_collective(
         likely_seconds=machine.likely_s(named, bytes_, parts),
         bandwidth_s=time.bandwidth_s,
         latency_s=time.latency_s,
-        large_group_s=time.bandwidth_s * _finite_group_factor(machine, named, parts),
+        large_group_s=time.large_group_s,
         bound=time.bound,
         flip_bytes=time.latency_s / beta if beta else None,
         bus_bytes_per_s=sent / time.least_s if time.least_s else None,
@@ -193,17 +193,6 @@ def ask_collective(
         bytes_sent_per_device=time.bytes_sent_per_device,
         layout=machine.describe(),
     )
-
-
-def _finite_group_factor(machine: Machine, kind: CollectiveKind, parts: tuple[AxisPart, ...]) -> float:
-    """``n / (n-1)`` of the level that takes longest, where its formula has an ``(n-1)/n``."""
-    costs = machine.costs(kind, parts)
-    if not costs or kind in (CollectiveKind.SHIFT, CollectiveKind.PERMUTE, CollectiveKind.ALL_TO_ALL):
-        return 1.0
-    slowest = max(costs, key=lambda cost: cost.seconds_per_byte)
-    if slowest.bytes_sent_per_byte * prod(c.group for c in costs[: costs.index(slowest)]) == 1.0:
-        return 1.0  # reduced in the network: V / E exactly
-    return slowest.group / (slowest.group - 1)
 
 
 @dataclass(frozen=True, slots=True)

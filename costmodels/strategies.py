@@ -11,7 +11,7 @@ tokens in the whole batch and 2-byte numbers (How To Scale Your Model, chapter 5
 | tensor | cut | per block (attention, MLP) all-gather and reduce-scatter of the activations, forward and backward |
 | context | whole | all-gather of keys and values, reduce-scatter of their gradients; all-reduce of weight gradients |
 | sequence | whole | all-to-alls of queries, keys, values and output round attention; the same all-reduce |
-| expert | experts cut | two all-to-alls of the routed tokens, forward and backward; the other gradients are added over its devices too |
+| expert | experts cut | two all-to-alls of the routed tokens, forward and backward; all-reduce of the other gradients |
 | pipeline | layers cut | activations to the next stage and back, per boundary |
 
 Collectives on different link levels or torus dimensions can run at once, those on one axis one after another: the

@@ -101,6 +101,8 @@ levels:
     # what goes over the spine crosses the nodes' links too: 63/64 of V on them, half of V/32 on the spine
     assert time.bytes_sent_per_device["scale_out"] == pytest.approx(1e9 * 63 / 64)
     assert time.bytes_sent_per_device["spine"] == pytest.approx(1e9 / 2 / 32)
+    # V / W of the scale_out: of all 64 nodes, not of the 32 under one leaf switch
+    assert time.large_group_s == pytest.approx(1e9 / 4e10)
 
 
 def test_a_file_that_builds_on_itself_is_refused(tmp_path) -> None:
