@@ -36,6 +36,8 @@ from autoshard.costmodels.step_memory import StepMemory, step_memory
 from autoshard.costmodels.step_work import StepWork, step_work
 from autoshard.costmodels.strategy_names import ON_ROWS, PARTS, part_size, read_strategy
 
+MOST_TOKENS = 1e15
+"""Tokens of the largest batch that is priced, a million times the largest that anybody trained with."""
 _WHOLE = 1 - 1e-9  # of a sequence: batches are given in tokens, and rounded
 
 
@@ -82,12 +84,21 @@ class StrategyCost:
     notes: tuple[str, ...]
 
 
+def refuse_batch(batch_tokens: float) -> None:
+    """Raise `ProfileError` where a batch has not at least a token, or more than `MOST_TOKENS`."""
+    if not 1 <= batch_tokens <= MOST_TOKENS:
+        raise ProfileError(
+            f"a batch of {batch_tokens:g} tokens; give the tokens of the whole batch, from 1 to {MOST_TOKENS:g}"
+        )
+
+
 def _refuse_numbers(efficiency: float | None, recompute: float, **counts: int | None) -> None:
     if (efficiency is not None and not 0 < efficiency <= 1) or not 0 <= recompute <= 1:
         raise ProfileError(f"efficiency {efficiency} and recompute {recompute} are shares between 0 and 1")
     for name, count in counts.items():
-        if count is not None and count < 1:
-            raise ProfileError(f"{name} is {count}; give a whole number from 1 on")
+        if count is not None and not 1 <= count <= MOST_TOKENS:
+            said = str(count) if count < 1 else f"about 2**{count.bit_length()}"
+            raise ProfileError(f"{name} is {said}; give a whole number from 1 to {MOST_TOKENS:g}")
 
 
 def _rows(n: Mapping[str, int]) -> int:
@@ -101,8 +112,9 @@ def _rows(n: Mapping[str, int]) -> int:
 def _cap_notes(rows: int, sequences: float, microbatches: int) -> list[str]:
     """What a user should know where a batch has fewer sequences than the strategy cuts it into."""
     if rows * _WHOLE > sequences:
+        whole = max(1.0, sequences)  # a part of a sequence has a row of its own, too
         return [
-            f"{sequences:g} sequences go to {rows} rows of devices: {1 - sequences / rows:.0%} of them idle in the "
+            f"{sequences:g} sequences go to {rows} rows of devices: {1 - whole / rows:.0%} of them idle in the "
             f"estimate; cut the sequences (context, sequence) or the layers (tensor), or take a larger batch"
         ]
     if rows * microbatches * _WHOLE > sequences:
@@ -155,7 +167,8 @@ def price_strategy(
     they are flattened, as PyTorch's FSDP does, one for each matrix in DeepSpeed's ZeRO-3). By default a pipeline has
     four microbatches for each stage, as far as the batch has sequences for them.
     """
-    _refuse_numbers(efficiency, recompute, microbatches=microbatches, repeats=repeats, pieces=pieces)
+    refuse_batch(batch_tokens)
+    _refuse_numbers(efficiency, recompute, seq=seq, microbatches=microbatches, repeats=repeats, pieces=pieces)
     mesh = dict(machine.axes)
     if too_many := _stages_beyond(card, strategy, mesh, repeats):
         raise ProfileError(too_many)
@@ -167,7 +180,8 @@ def price_strategy(
     rows, sequences = _rows(n), batch_tokens / length
     micro = microbatches or (min(4 * n["pipeline"], max(1, int(sequences / rows))) if n["pipeline"] > 1 else 1)
     notes = _fits_the_model(card, strategy, n) + _cap_notes(rows, sequences, micro)
-    crowded = max(1.0, rows * _WHOLE / sequences)  # tokens of the busiest device over those of an even cut
+    # Tokens of the busiest device over those of an even cut: a sequence, or all of a batch that is less than one.
+    crowded = max(1.0, rows * _WHOLE / max(1.0, sequences))
     bubble = pipeline_bubble(n["pipeline"], micro, repeats) if n["pipeline"] > 1 else 0.0
     tokens = batch_tokens / machine.num_devices
     flops, peak = tokens * card.train_flops_per_token(length), machine.flops_per_s(dtype)
@@ -271,4 +285,4 @@ def strategy_rows(cost: StrategyCost) -> list[dict[str, Any]]:
     return [{name: getattr(term, name) for name in term.__slots__} for term in cost.terms]
 
 
-__all__ = ["StrategyCost", "Term", "price_strategy", "strategy_rows"]
+__all__ = ["MOST_TOKENS", "StrategyCost", "Term", "price_strategy", "refuse_batch", "strategy_rows"]

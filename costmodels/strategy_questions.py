@@ -5,11 +5,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypedDict, Unpack
 
 from autoshard.costmodels.critical_batches import CriticalBatch, critical_values
-from autoshard.costmodels.errors import ProfileError
 from autoshard.costmodels.models import load_model
 from autoshard.costmodels.profile import Profile
 from autoshard.costmodels.questions import Answer, dtype_bytes, placed
-from autoshard.costmodels.strategies import StrategyCost, price_strategy
+from autoshard.costmodels.strategies import StrategyCost, price_strategy, refuse_batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +67,6 @@ def ask_strategy(
     """
     machine = placed(hardware, mesh, links, slice_shape, False)
     card = load_model(model)
-    if not batch_tokens > 0:
-        raise ProfileError(f"a batch of {batch_tokens} tokens; give the tokens of the whole batch")
     cost = price_strategy(
         machine, card, strategy, batch_tokens,
         seq=seq, dtype=dtype, dtype_bytes=dtype_bytes(dtype), **how,
@@ -110,6 +107,8 @@ def ask_critical_batch(
     """
     machine = placed(hardware, mesh, links, slice_shape, False)
     card = load_model(model)
+    if batch_tokens is not None:
+        refuse_batch(batch_tokens)
     width = dtype_bytes(dtype)
     values = critical_values(machine, card, strategy, dtype, batch_tokens, dtype_bytes=width)
     return [asdict(value) for value in values]

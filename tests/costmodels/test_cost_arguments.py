@@ -1,6 +1,8 @@
 """What the small questions may be asked with: spellings of kinds, types and names, and what is refused."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,3 +63,24 @@ def test_a_model_is_suggested_where_the_name_is_nearly_one(tmp_path: Path) -> No
     (tmp_path / "m.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ProfileError, match=r"model card .* is not YAML"):
         load_model(str(tmp_path / "m.yaml"))
+
+
+@pytest.mark.parametrize("tokens", [1e300, 1.1e15, 0.5, float("nan")])
+def test_a_batch_that_nobody_has_is_refused_with_the_largest_that_is_priced(tokens: float) -> None:
+    with pytest.raises(ProfileError, match=rf"a batch of {re.escape(f'{tokens:g}')} tokens; .* from 1 to 1e\+15"):
+        ask_strategy("llama3_8b", "fsdp", {"fsdp": 8}, tokens, "tpu_v5e")
+    with pytest.raises(ProfileError, match="give the tokens of the whole batch"):
+        ask_critical_batch("llama3_8b", "fsdp", {"fsdp": 8}, "tpu_v5e", batch_tokens=tokens)
+
+
+@pytest.mark.parametrize("name", ["seq", "microbatches", "repeats", "pieces"])
+def test_counts_that_nobody_has_are_refused(name: str) -> None:
+    for count, said in ((10**400, r"about 2\*\*1329"), (0, "0")):
+        how: dict[str, Any] = {name: count}
+        with pytest.raises(ProfileError, match=f"{name} is {said}; give a whole number from 1 to 1e"):
+            ask_strategy("llama3_8b", "fsdp", {"fsdp": 8}, 4e6, "tpu_v5e", **how)
+
+
+def test_the_largest_batch_has_a_finite_step() -> None:
+    answer = ask_strategy("gpt3_175b", "fsdp", {"fsdp": 2}, 1e15, "tpu_v3")
+    assert 0 < answer.seconds <= answer.upper_seconds < float("inf")

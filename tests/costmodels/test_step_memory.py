@@ -104,6 +104,24 @@ def test_rows_beyond_the_sequences_idle() -> None:
     assert idle.notes[-1].startswith("64 sequences go to 256 rows of devices: 75% of them idle in the estimate")
 
 
+@pytest.mark.parametrize("tokens", [1, 100, 4096])
+def test_less_than_a_sequence_holds_no_more_than_its_tokens(tokens: int) -> None:
+    part, whole = (ask_strategy("llama3_8b", "fsdp", {"fsdp": 64}, t, "h100").cost.memory for t in (tokens, 8192))
+    assert part.activations == pytest.approx(whole.activations * tokens / 8192)
+    assert part.logits == pytest.approx(whole.logits * tokens / 8192)
+
+
+def test_less_than_a_sequence_has_a_row_of_its_own() -> None:
+    (note,) = ask_strategy("llama3_8b", "fsdp", {"fsdp": 4}, 4096, "h100").cost.notes
+    assert note.startswith("0.5 sequences go to 4 rows of devices: 75% of them idle in the estimate")
+
+
+@given(st.sampled_from(["data", "fsdp", "zero1"]), st.sampled_from([2, 8, 64]), st.floats(1, 1e6), st.floats(1, 4))
+def test_fewer_tokens_never_hold_more_activations(part: str, size: int, tokens: float, factor: float) -> None:
+    few, many = (ask_strategy("llama3_8b", part, {part: size}, t, "h100").cost for t in (tokens, tokens * factor))
+    assert few.memory.activations <= many.memory.activations * (1 + 1e-8)
+
+
 def test_a_rounded_batch_of_as_many_sequences_as_rows_idles_nowhere() -> None:
     assert step("fsdp", {"fsdp": 64}, 64).notes == ()
 
