@@ -28,12 +28,14 @@ def critical_values(
     *,
     dtype_bytes: float = 2.0,
 ) -> list[CriticalBatch]:
-    """Per part of a strategy, the batch or axis size at which it turns compute bound on this machine.
+    """Per part of a strategy, the batch or axis size at which it turns compute bound, forward and backward each.
 
     C is the peak rate, W the bytes/s of the part's links (all torus dimensions of the axis, 2w for each ring) and
     alpha = C / W, times the bytes of a number over 2. Data and fsdp need more than alpha tokens per device (times
     experts over experts per token), tensor fewer than F / alpha devices, fsdp+tensor together more than
     alpha_x alpha_y / F tokens per device if their collectives overlap, 4 times that if they add (the same chapter).
+    The backward pass of fsdp, a gather and a reduce-scatter, needs half as many again where a compiler runs the latter
+    as an all-reduce.
     """
     mesh = dict(machine.axes)
     parts = {part: axes for part, axes in read_strategy(strategy, mesh).items() if part_size(axes, mesh) > 1}
@@ -60,7 +62,13 @@ def critical_values(
         if part in ON_ROWS:
             batch_axes += parts[part]
             what = f"batch tokens / ({' * '.join(batch_axes)})"
-            add(part, what, "C / W * experts / experts per token", alpha[part] * sparsity, exact[part] * sparsity)
+            formula = "C / W * experts / experts per token"
+            add(part, what, formula, alpha[part] * sparsity, exact[part] * sparsity)
+            longer = _backward_of_fsdp(machine, parts[part]) if part.startswith("fsdp") else 1.0
+            if longer > 1:
+                what += ", the reduce-scatter run as an all-reduce"
+                factor = longer * sparsity
+                add(part, what, f"{longer:g} * {formula}", alpha[part] * factor, exact[part] * factor)
         elif part == "tensor":
             add(part, f"size of {words(part)}", "F * W / C", width / alpha[part], width / exact[part], at_most=True)
         elif part == "context":
@@ -83,3 +91,9 @@ def critical_values(
             what = f"size of {words(weights)} that communicates least, of {devices} on both"
             values.append(CriticalBatch(name, what, best, best, "sqrt(B / F * alpha_y / alpha_x * N)", best))
     return values
+
+
+def _backward_of_fsdp(machine: Machine, axes: tuple[str, ...]) -> float:
+    """Seconds of a gather and a reduce-scatter over those of two gathers: 1.5 where the latter is an all-reduce."""
+    gather, scatter = (machine.alpha_beta(kind, machine.whole(*axes))[1] for kind in ("all_gather", "reduce_scatter"))
+    return (gather + scatter) / (2 * gather)

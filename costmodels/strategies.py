@@ -57,7 +57,7 @@ class Term:
     bound: str
     flops_per_byte: float  # work of one device over V, all-reduce counted twice
     machine_flops_per_byte: float
-    verdict: str  # "compute" or "communication": which of this part alone and the work is longer
+    verdict: str  # "compute" or "communication": which of these collectives by themselves and all work is longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,7 @@ class StrategyCost:
     tokens_per_device: float
     flops_per_device: float
     compute_s: float  # work at the peak rate (or at the efficiency that was given)
+    least_work_s: float  # work that no kernel can leave out, at that rate: the bound of a step that only works
     work: StepWork  # at the peak, recomputation included
     efficiency: float  # share of the peak that work reaches in the estimate and the upper bound
     bubble: float  # idle share of a pipeline, in the estimate and the upper bound
@@ -77,7 +78,7 @@ class StrategyCost:
     upper_s: float
     mfu: float  # model FLOP utilisation at the estimate
     mfu_bounds: tuple[float, float]  # at upper and lower step time; at most 1, though causal kernels do less work
-    bound: str
+    bound: str  # of the step as a whole: which of all work and the busiest link, of all collectives, is longer
     sequences: float  # of the batch: data parallelism cuts it into no more rows than these
     rows: int  # into which the strategy cuts it
     memory: StepMemory
@@ -208,6 +209,7 @@ def price_strategy(
         tokens_per_device=tokens,
         flops_per_device=flops,
         compute_s=compute,
+        least_work_s=floor,
         work=work,
         efficiency=compute * (efficiency or 1.0) / reached,
         bubble=bubble,

@@ -54,6 +54,16 @@ def _memory_text(memory: Mapping[str, Any]) -> str:
     )
 
 
+def _bound_text(cost: Mapping[str, Any]) -> str:
+    """What the step as a whole is bound by: all work beside all collectives, on the link that they keep busiest."""
+    links = cost["communication_s"]
+    text = f"bound: all work takes {seconds_text(cost['least_work_s'])} at least"
+    if not links:
+        return f"{text}, and there are no collectives"
+    busiest = max(links, key=links.__getitem__)
+    return f"{text}, all collectives together {seconds_text(links[busiest])}, on {busiest}"
+
+
 def strategy_text(answer: Mapping[str, Any]) -> str:
     """A training step of a named model: step times, then its collectives, then where it would turn compute bound."""
     cost = answer["cost"]
@@ -65,19 +75,20 @@ def strategy_text(answer: Mapping[str, Any]) -> str:
         f"{answer['batch_tokens']:.4g} tokens a step, {cost['tokens_per_device']:.4g} for each device",
         f"step: at least {seconds_text(answer['seconds'])}, estimate {seconds_text(answer['estimate_seconds'])}, "
         f"at most {seconds_text(answer['upper_seconds'])}; MFU {low:.1%} to {high:.1%}; bound by {answer['bound']}",
-        f"estimate: MFU {cost['mfu']:.1%}; work, {seconds_text(cost['compute_s'])} in the bound, at "
+        _bound_text(cost),
+        f"estimate: MFU {cost['mfu']:.1%}; work, {seconds_text(cost['compute_s'])} with all of attention, at "
         f"{cost['efficiency']:.0%} of the peak"
         + (f", and the pipeline idles {cost['bubble']:.1%} of the time" if cost["bubble"] else ""),
         _memory_text(cost["memory"]),
-        "collectives:" if cost["terms"] else "collectives: none",
+        "collectives, each by itself beside all work:" if cost["terms"] else "collectives: none",
     ]
     lines += [
         f"  {term['part']}: {term['kind']} over {', '.join(term['axes'])} ({term['what']}), {term['times']:g} x "
         f"{bytes_text(term['bytes'])}, {seconds_text(term['seconds'])}; {term['flops_per_byte']:.4g} FLOP/byte "
-        f"beside {term['machine_flops_per_byte']:.4g} of the machine: {term['verdict']} bound"
+        f"beside {term['machine_flops_per_byte']:.4g} of the machine: by itself {term['verdict']} bound"
         for term in cost["terms"]
     ]
-    lines += ["compute bound where:"] if answer["critical"] else []
+    lines += ["compute bound in each pass, forward and backward, where:"] if answer["critical"] else []
     for value in answer["critical"]:
         side, bound = ("at least", value["at_least"]) if value["at_most"] is None else ("at most", value["at_most"])
         lines.append(f"  {value['strategy']}: {value['what']} {side} {bound:.4g} ({value['formula']})")

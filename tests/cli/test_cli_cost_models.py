@@ -34,6 +34,28 @@ def test_a_step_for_people_has_mfu_and_verdicts(capsys: pytest.CaptureFixture[st
         assert part in text, part
 
 
+def test_what_bounds_the_step_is_told_from_what_bounds_a_collective(capsys: pytest.CaptureFixture[str]) -> None:
+    # 600 tokens a device: below the 850 of two gathers and a scatter, above the 567 of the gathers by themselves
+    fsdp = ["cost", "--model", "llama3_8b", "--strategy", "fsdp", "--mesh", "fsdp=512", "--hardware", "tpu_v5p"]
+    assert main([*fsdp, "--batch-tokens", "307200", "--seq", "1024"]) == 0
+    text = capsys.readouterr().out
+    step, bound, *rest = text.splitlines()[2:]
+    assert step.endswith("bound by communication")
+    work, links = (float(bound.split(word)[1].split(" ms")[0]) for word in ("takes ", "together "))
+    assert work < links
+    assert "collectives, each by itself beside all work:" in rest
+    assert [line.split(": ")[-1] for line in rest if line.startswith("  fsdp: all_gather")] == [
+        "by itself compute bound"
+    ]
+    assert "compute bound in each pass, forward and backward, where:" in rest
+
+
+def test_a_step_without_collectives_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    one = ["cost", "--model", "llama3_8b", "--strategy", "fsdp", "--mesh", "fsdp=1", "--hardware", "tpu_v5p"]
+    assert main([*one, "--batch-tokens", "8192"]) == 0
+    assert "at least, and there are no collectives" in capsys.readouterr().out
+
+
 def test_a_step_for_people_says_what_it_holds(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(STEP) == 0
     assert (

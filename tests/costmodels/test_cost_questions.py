@@ -192,10 +192,14 @@ def test_critical_batches_of_v5p() -> None:
     def critical(strategy: str, mesh: dict[str, int]) -> dict[str, float]:
         rows = ask_critical_batch("llama3_70b", strategy, mesh, "tpu_v5p", slice_shape=(16, 16, 16))
         return {
-            row["strategy"] + ("*" if "add" in row["what"] else ""): row["at_least"] or row["at_most"] for row in rows
+            row["strategy"] + ("*" if "add" in row["what"] else "+" if "all-reduce" in row["what"] else ""): (
+                row["at_least"] or row["at_most"]
+            )
+            for row in rows
         }
 
-    assert critical("fsdp", {"fsdp": 4096}) == {"fsdp": pytest.approx(850)}
+    # over a whole slice the compiler runs the scatter of the backward pass as an all-reduce: three units for two
+    assert critical("fsdp", {"fsdp": 4096}) == {"fsdp": pytest.approx(850), "fsdp+": pytest.approx(1275)}
     mixed = critical("fsdp+tensor", {"fsdp": 256, "tensor": 16})
     assert mixed["fsdp"] == pytest.approx(1275)
     assert mixed["tensor"] == pytest.approx(28672 / 2550)
