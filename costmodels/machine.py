@@ -161,8 +161,7 @@ class Machine:
     @property
     def usable_bytes(self) -> float:
         """Bytes of one device's memory that the runtime leaves to programs; all of them where that is not known."""
-        usable = self.profile.memory.usable
-        return self.hbm_bytes if usable is None else usable.value
+        return self.profile.memory.usable_bytes
 
     def host_copy_s(self, bytes_: float) -> float:
         """Seconds to copy so many bytes between a device and its host; `ProfileError` where the link is not known."""

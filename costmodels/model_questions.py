@@ -89,7 +89,11 @@ def kv_bytes_per_sequence(card: ModelCard, context: int, bytes_: float) -> float
 
 @dataclass(frozen=True, slots=True)
 class InferenceAnswer:
-    """A step that generates one token for each sequence of a batch, everything cut evenly over the devices."""
+    """A step that generates one token for each sequence of a batch; a copy of the weights has whole sequences.
+
+    Everything of a copy is cut evenly over its `tensor` devices. What a device holds, and seconds, are those of the
+    copy that has most sequences.
+    """
 
     model: str
     hardware: str
@@ -97,24 +101,28 @@ class InferenceAnswer:
     batch: int
     context: int
     tensor: int  # devices that share a copy of the weights
-    seconds: float  # of one step, as books count: caches from memory, then the larger of work and weights from memory
     least_seconds: float  # nothing can beat it: the busiest of memory, matrix unit and links
-    estimate_seconds: float  # with the collectives, one after another; the work at its peak
+    estimate_seconds: float  # of one step: the book's figure, then the collectives; the work at its peak
     communication_s: float  # activations of tensor parallelism, as they are measured
-    bound: str  # "memory" or "compute": which of the two the weights' part is
-    tokens_per_s: float
+    bound: str  # "memory", "compute" or "communication": which of them the estimate has most of
+    tokens_per_s: float  # by the estimate
     tokens_per_s_per_device: float
+    book_seconds: float  # without collectives: caches from memory, then the larger of work and weights from memory
+    book_bound: str  # "memory" or "compute": which of the two the weights' part is
+    book_tokens_per_s: float
+    book_tokens_per_s_per_device: float
     attention_s: float  # reading the caches
     weights_s: float  # reading the weights; of experts those that some token of the batch goes to
     work_s: float  # the matmuls
     weight_bytes: float
     kv_bytes: float
     bytes_per_device: float
-    fits: bool  # weights and caches in memory; activations are small beside them
-    least_devices: int  # fewest devices that hold weights and caches
+    usable_bytes: float  # of a device's memory, what the runtime leaves to programs; all of it where that is not known
+    fits: bool  # weights and caches in the usable bytes; activations are small beside them
+    least_devices: int  # fewest devices that hold all caches and one copy of the weights
     largest_batch: int  # largest batch whose caches fit beside the weights
     critical_batch: float  # batch from which on the matmuls are compute bound
-    prefill_seconds: float  # one sequence of that context, at the peak rate
+    prefill_seconds: float  # one sequence of that context on the devices of a copy, at the peak rate
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain data, for ``--json``."""
@@ -139,7 +147,7 @@ def ask_inference(
     a part of the batch. Per layer and block (attention, MLP) they gather and scatter the activations of their part.
 
     >>> answer = ask_inference("llama3_70b", 8, "tpu_v5e", batch=32, context=8192, weight_dtype="int8", kv_dtype="int8")
-    >>> round(answer.seconds, 4), answer.bound  # the book's 17 ms, chapter 8
+    >>> round(answer.book_seconds, 4), answer.book_bound  # the book's 17 ms, chapter 8
     (0.0174, 'memory')
     """
     card = load_model(model)
@@ -162,9 +170,9 @@ def ask_inference(
     attention = mine * cache / (group * rate)
     loaded = card.read_params(mine) * width / (group * rate)
     work = 2 * mine * active / (group * peak)
-    seconds = attention + max(loaded, work)
+    book = attention + max(loaded, work)
     sent, least_sent = _activations_s(profile, card, copies, group, mine * card.d_model * dtype_bytes(dtype))
-    room = profile.memory.bytes.value
+    room, held = profile.memory.usable_bytes, (weights + mine * cache) / group
     return InferenceAnswer(
         model=model,
         hardware=profile.name,
@@ -172,25 +180,36 @@ def ask_inference(
         batch=batch,
         context=length,
         tensor=group,
-        seconds=seconds,
         least_seconds=max(attention + loaded, work, least_sent),
-        estimate_seconds=seconds + sent,
+        estimate_seconds=book + sent,
         communication_s=sent,
-        bound="compute" if work > loaded else "memory",
-        tokens_per_s=batch / seconds,
-        tokens_per_s_per_device=batch / seconds / devices,
+        bound=_bound(attention, loaded, work, sent),
+        tokens_per_s=batch / (book + sent),
+        tokens_per_s_per_device=batch / (book + sent) / devices,
+        book_seconds=book,
+        book_bound="compute" if work > loaded else "memory",
+        book_tokens_per_s=batch / book,
+        book_tokens_per_s_per_device=batch / book / devices,
         attention_s=attention,
         weights_s=loaded,
         work_s=work,
         weight_bytes=weights * copies,
         kv_bytes=batch * cache,
-        bytes_per_device=weights / group + batch * cache / devices,
-        fits=weights * copies + batch * cache <= devices * room,
+        bytes_per_device=held,
+        usable_bytes=room,
+        fits=held <= room,
         least_devices=int(-(-(weights + batch * cache) // room)),
-        largest_batch=max(0, int((devices * room - weights * copies) // cache)),
+        largest_batch=copies * max(0, int((group * room - weights) // cache)),
         critical_batch=copies * weights / active / 2 * peak / rate,
-        prefill_seconds=length * card.least_train_flops_per_token(length) / 3 / (devices * peak),
+        prefill_seconds=length * card.least_train_flops_per_token(length) / 3 / (group * peak),
     )
+
+
+def _bound(attention: float, loaded: float, work: float, sent: float) -> str:
+    """What a step spends most of its seconds on; of weights and work the larger one counts, the other is hidden."""
+    parts = {"memory": attention, "compute": 0.0, "communication": sent}
+    parts["compute" if work > loaded else "memory"] += max(loaded, work)
+    return max(parts, key=lambda name: parts[name])
 
 
 def _activations_s(

@@ -262,6 +262,11 @@ class Memory(_Strict):
         _check("memory.bandwidth", self.bandwidth, "bytes/s", *BYTES_PER_S_RANGE, hint=" (give bytes/s, not GB/s)")
         return self
 
+    @property
+    def usable_bytes(self) -> float:
+        """Bytes that the runtime leaves to programs; all of them where that is not known."""
+        return (self.usable or self.bytes).value
+
 
 class Overlap(_Strict):
     """Share of each kind's time that hides behind compute in the *estimate*; the bounds use 1 and 0 instead."""

@@ -9,7 +9,7 @@ from autoshard.costmodels.calibration import LineFit, calibrated_profile
 from autoshard.costmodels.collectives import CollectiveKind
 from autoshard.costmodels.hardware_tables import domain_rows
 from autoshard.costmodels.likely import growing_latency_s
-from autoshard.costmodels.model_questions import ask_inference
+from autoshard.costmodels.model_questions import InferenceAnswer, ask_inference
 from autoshard.costmodels.questions import ask_collective
 from autoshard.costmodels.transfers import ask_host_copy, ask_point_to_point, ask_ragged_all_to_all
 
@@ -173,7 +173,7 @@ def test_generation_sends_activations_four_times_a_layer() -> None:
     machine = place_mesh(load_profile("h100"), {"tensor": 8})
     one = sum(machine.likely_s(k, 64 * 4096 * 2, machine.whole("tensor")) for k in ("all_gather", "reduce_scatter"))
     assert shared.communication_s == pytest.approx(2 * 32 * one)
-    assert shared.estimate_seconds == pytest.approx(shared.seconds + shared.communication_s)
+    assert shared.estimate_seconds == pytest.approx(shared.book_seconds + shared.communication_s)
 
 
 def test_copies_of_the_weights_send_less_and_hold_more() -> None:
@@ -194,3 +194,32 @@ def test_nothing_generates_faster_than_the_busiest_resource(model: str, batch: i
 def test_a_cache_keeps_what_a_window_reaches() -> None:
     short, long = (ask_inference("gemma3_12b", 8, "h100", context=c) for c in (1024, 4096))
     assert long.kv_bytes == pytest.approx(short.kv_bytes * (40 * 1024 + 8 * 4096) / (48 * 1024))
+
+
+def test_a_sequence_lies_on_one_copy_of_the_weights() -> None:
+    one, copied = (ask_inference("llama3_8b", n, "h100", context=2**20, tensor=1) for n in (1, 8))
+    assert copied.bytes_per_device == one.bytes_per_device == pytest.approx(153.5e9, rel=1e-3)
+    assert (copied.fits, copied.largest_batch) == (False, 0)
+    assert copied.prefill_seconds == one.prefill_seconds
+
+
+def test_generation_fits_what_the_runtime_leaves() -> None:  # of 16 GiB 15.75
+    answer = ask_inference("llama3_8b", 8, "tpu_v5e", batch=112, context=8192)
+    assert answer.usable_bytes < answer.bytes_per_device < 16 * 2**30
+    assert (answer.fits, answer.largest_batch) == (False, 111)
+
+
+@given(st.integers(1, 64), st.sampled_from([1, 2, 8]))
+def test_the_largest_batch_is_the_last_that_fits(context: int, tensor: int) -> None:
+    def asked(batch: int) -> InferenceAnswer:
+        return ask_inference("llama3_8b", 8, "h100", batch=batch, context=1024 * context, tensor=tensor)
+
+    most = asked(1).largest_batch
+    assert asked(most).fits and not asked(most + 1).fits
+
+
+def test_tokens_a_second_are_those_of_the_step_with_its_collectives() -> None:
+    answer = ask_inference("llama3_8b", 256, "tpu_v5e", batch=4096, context=1024)
+    assert answer.tokens_per_s == pytest.approx(4096 / answer.estimate_seconds)
+    assert answer.tokens_per_s <= 4096 / answer.least_seconds < answer.book_tokens_per_s
+    assert (answer.bound, answer.book_bound) == ("communication", "compute")
