@@ -4,12 +4,17 @@ An exception out of half of an import leaves broken modules behind, may be taken
 imports, and crashes some compiled ones. Python drops exceptions that are raised in finalizers and in callbacks of weak
 references and of the garbage collector; JAX has such callbacks, and long tracing and pricing spend so much of their
 time in them that two of three interrupts would be lost.
+
+A search that is interrupted ends with the best that it has by then. Loops over searches must end with it: `noticed`
+tells that Ctrl-C came, whatever the search made of it.
 """
 
 import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 AGAIN_S = 0.02
@@ -20,6 +25,44 @@ IMPORTING = "<frozen importlib"
 
 _on_the_way: list[threading.Timer] = []
 _put_off_since: list[float] = []
+
+beside: set[object] = set()
+"""Work that is being interrupted from beside, by a clock or a cap on memory; until it has ended no interrupt is the
+user's."""
+
+
+class Noticed:
+    """by_user: whether Ctrl-C came."""
+
+    def __init__(self) -> None:
+        self.by_user = False
+
+    def check(self) -> None:
+        """Raise `KeyboardInterrupt` where Ctrl-C came, whoever may have caught it."""
+        if self.by_user:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def noticed() -> Iterator[Noticed]:
+    """Within the ``with`` block, notice interrupts by the user; outside of the main thread there are none."""
+    found, before = Noticed(), signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield found
+        return
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        try:
+            before(number, frame)
+        except KeyboardInterrupt:
+            found.by_user = found.by_user or not beside
+            raise
+
+    signal.signal(signal.SIGINT, handler)
+    try:
+        yield found
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def heed() -> None:

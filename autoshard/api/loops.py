@@ -6,11 +6,12 @@ plan has cut (parts that are not cut cost memory and gain nothing). The cheapest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
+from autoshard import interrupts
 from autoshard.errors import AutoshardError, InfeasibleError, OutOfTimeError
 from autoshard.program.program import Origin, Program
 from autoshard.request.asking import asked
@@ -25,6 +26,8 @@ WORTH = 1e-3
 
 FIRST_SHARE, SECOND_SHARE = 0.4, 0.6
 """Shares of the time then remaining for the plan of the program as it stands, and for that with the most parts."""
+
+STOPPED = "loop_parts='auto': the run was stopped before loops were tried in all parts: this is the best plan by then"
 
 PlanOf = Callable[[Request], "Plan"]
 
@@ -43,20 +46,17 @@ def plan_loops(request: Request, plan_of: PlanOf) -> Plan:
     refused = _says_otherwise(whole, most)
     if refused:
         return _noted(plan_of(whole), f"loop_parts='auto': loops run as they stand, since {refused}")
-    options = request.options
-    best, error = _tried(replace(whole, options=options.part(FIRST_SHARE)), plan_of)
-    options.say(f"loops in up to {max(most)} parts")
-    second, _ = _tried(replace(_in_parts(whole, most), options=options.part(SECOND_SHARE)), plan_of)
-    if second is None:
-        free = replace(_in_parts(whole, most), options=options.part(SECOND_SHARE), memory_limit="none")
-        second, _ = _tried(free, plan_of)
-        candidates = []
-    else:
-        candidates = [second]
-    cut = () if second is None else parts_cut(second)
-    if second is not None and any(n > 1 for n in cut) and cut != second.program.loop_parts:
-        third, _ = _tried(_in_parts(whole, cut), plan_of)
-        candidates[:0] = [] if third is None else [third]
+    candidates: list[Plan] = []
+    stopped = False
+    with interrupts.noticed() as ctrl_c:
+        best, error = _tried(replace(whole, options=request.options.part(FIRST_SHARE)), plan_of)
+        try:
+            for plan in _plans_in_parts(whole, most, plan_of, ctrl_c):
+                candidates.insert(0, plan)
+        except KeyboardInterrupt:
+            if best is None and not candidates:
+                raise
+            stopped = True
     for plan in candidates:
         if best is None or plan.objective_s < best.objective_s * (1 - WORTH):
             gained = "" if best is None else f", which saves {1 - plan.objective_s / best.objective_s:.1%} of the step"
@@ -65,7 +65,29 @@ def plan_loops(request: Request, plan_of: PlanOf) -> Plan:
     if best is None:
         assert error is not None
         raise error
+    if stopped:
+        best = replace(_noted(best, STOPPED), run={**best.run, "interrupted": True})
     return with_whole_loops(best)
+
+
+def _plans_in_parts(whole: Request, most: Sequence[int], plan_of: PlanOf, ctrl_c: interrupts.Noticed) -> Iterator[Plan]:
+    """Plans with the most parts that there can be, then with those that this one cut; Ctrl-C ends them."""
+    options = whole.options
+    ctrl_c.check()
+    options.say(f"loops in up to {max(most)} parts")
+    plan, _ = _tried(replace(_in_parts(whole, most), options=options.part(SECOND_SHARE)), plan_of)
+    if plan is not None:
+        yield plan
+    else:
+        ctrl_c.check()
+        free = replace(_in_parts(whole, most), options=options.part(SECOND_SHARE), memory_limit="none")
+        plan, _ = _tried(free, plan_of)
+    ctrl_c.check()
+    cut = () if plan is None else parts_cut(plan)
+    if plan is not None and any(n > 1 for n in cut) and cut != plan.program.loop_parts:
+        plan, _ = _tried(_in_parts(whole, cut), plan_of)
+        if plan is not None:
+            yield plan
 
 
 def with_whole_loops(plan: Plan) -> Plan:

@@ -1,6 +1,7 @@
 """One config solved many times: over meshes, machines, models, limits; a row each, written as soon as it is known.
 
-A sweep that was stopped goes on where it stopped: rows that its file has are not solved again.
+A sweep that was stopped goes on where it stopped: rows that its file has are not solved again. The point that Ctrl-C
+cuts short has no row, whatever its search had by then.
 """
 
 import csv
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoshard import __version__
+from autoshard import __version__, interrupts
 from autoshard.config.load import MAX_BYTES, Config, load_config
 from autoshard.config.yaml_text import load_yaml
 from autoshard.errors import AutoshardError, InfeasibleError, InputError, NotFoundError, OutOfTimeError
@@ -98,7 +99,10 @@ def sweep(
             if progress is not None:
                 told = ", ".join(f"{key}={value}" for key, value in point.items())
                 progress(f"point {number + 1} of {count}: {told}")
-            row = {**point, **_solved(config, [*changes, *_as_changes(point)], time_limit_s), CONFIG: digest}
+            with interrupts.noticed() as ctrl_c:
+                figures = _solved(config, [*changes, *_as_changes(point)], time_limit_s)
+            ctrl_c.check()
+            row = {**point, **figures, CONFIG: digest}
         rows.append(row)
         if results is not None:
             write_text(results, Sweep(keys, tuple(rows)).csv())

@@ -43,6 +43,7 @@ def interrupted_when(over: Callable[[], bool], every_s: float = EVERY_S) -> Iter
         while not closed.wait(every_s):
             if over():
                 interruption.done = True
+                interrupts.beside.add(interruption)
                 _thread.interrupt_main()
                 return
 
@@ -94,3 +95,5 @@ def _end(watcher: threading.Thread, closed: threading.Event, found: Interruption
     except KeyboardInterrupt:
         if not found.done:
             raise
+    finally:
+        interrupts.beside.discard(found)

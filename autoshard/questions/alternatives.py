@@ -17,6 +17,7 @@ from autoshard.plan_record import PlanRecord
 from autoshard.planning import Model, build_model
 from autoshard.questions.again import options_of, problem_of
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, evaluate
+from autoshard.solver.solution import Stopped
 
 NEARBY = 150
 """Decisions around a value that are solved again."""
@@ -116,6 +117,8 @@ class Alternatives:
         members = self._near(cls)
         local = self._local(members, cls, states)
         solution = solve(local, effort=self.options.effort_of_one(EFFORT), seed=self.options.seed)
+        if solution.stopped is Stopped.INTERRUPT:  # the next one would be asked all the same
+            raise KeyboardInterrupt
         if solution.assignment is None or solution.cost is None or solution.cost >= IMPOSSIBLE:
             return None
         whole = list(self.start)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from autoshard import interrupts
 from autoshard.costs.price import price
 from autoshard.deadline import Deadline
 from autoshard.errors import InfeasibleError, NotFoundError, OutOfTimeError
@@ -97,10 +98,10 @@ class Comparison:
 
 
 class _Run:
-    """What the rows of one comparison share: the model, the clock, and the starts found so far."""
+    """What the rows of one comparison share: the model, the clock, and the starts found so far; Ctrl-C ends it."""
 
-    def __init__(self, model: Model, options: SearchOptions) -> None:
-        self.model, self.options = model, options
+    def __init__(self, model: Model, options: SearchOptions, ctrl_c: interrupts.Noticed) -> None:
+        self.model, self.options, self.ctrl_c = model, options, ctrl_c
         self.clock = Deadline()
         self.starts: list[Sequence[int]] = []
         self.best_s = math.inf
@@ -120,6 +121,7 @@ class _Run:
         kind: str = "strategy",
     ) -> Row:
         """A row without its regret, which is known when all rows are."""
+        self.ctrl_c.check()  # half a comparison is none
         if objective_s is not None:
             self.best_s = min(self.best_s, objective_s)
         seconds = round(self.clock.spent(), 3)
@@ -197,7 +199,28 @@ def compare_strategies(
     is for all together. Raises `InputError` for unknown strategies.
     """
     parsed = [s if isinstance(s, StrategyName) else StrategyName.parse(s) for s in strategies]
-    run = _Run(model, options or SearchOptions())
+    with interrupts.noticed() as ctrl_c:
+        run = _Run(model, options or SearchOptions(), ctrl_c)
+        rows, told, bound_s = _all_rows(run, parsed, own, baselines, roles, slow)
+    ctrl_c.check()
+    problem = model.problem
+    mesh = problem.mesh.mesh
+    return Comparison(
+        problem.program.name, dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)), problem.machine.profile.name,
+        problem.memory_limit, bound_s, tuple(_with_regret(row, bound_s) for row in (*(rows[s] for s in parsed), *told)),
+        problem.device_limit,
+    )  # fmt: skip
+
+
+def _all_rows(
+    run: _Run,
+    parsed: Sequence[StrategyName],
+    own: Sequence[StatedShardings],
+    baselines: Sequence[Baseline],
+    roles: "Roles | None",
+    slow: Collection[str],
+) -> tuple[dict[StrategyName, Row], list[Row], float]:
+    """The rows of strategies, those of own ones and baselines, and the bound in seconds."""
     rows: dict[StrategyName, Row] = {}
     quick = [s for s in parsed if s.name not in SEARCHES]
     for number, strategy in enumerate(quick):
@@ -212,14 +235,7 @@ def compare_strategies(
             decision is not None and strategy.name == "joint"
         ):  # the bound of staged holds only for plans with its stages
             bound_s = decision.bound_s
-    bound_s = min(bound_s or run.bound(), run.best_s)
-    problem = model.problem
-    mesh = problem.mesh.mesh
-    return Comparison(
-        problem.program.name, dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)), problem.machine.profile.name,
-        problem.memory_limit, bound_s, tuple(_with_regret(row, bound_s) for row in (*(rows[s] for s in parsed), *told)),
-        problem.device_limit,
-    )  # fmt: skip
+    return rows, told, min(bound_s or run.bound(), run.best_s)
 
 
 def _with_regret(row: Row, bound_s: float) -> Row:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, NoReturn, TypeVar
 
+from autoshard import interrupts
 from autoshard.costmodels.machine import Machine
 from autoshard.errors import AutoshardError, InfeasibleError, InputError, NotFoundError, OutOfTimeError
 from autoshard.plan_record import MeshPoint, MeshSearched, MeshTried, PlanRecord
@@ -82,13 +83,14 @@ def search_mesh(
     Raises `InfeasibleError` where it is proved that no mesh has a plan, `NotFoundError` where no plan was found and
     that is not proved for every mesh, `OutOfTimeError` where the time ended before any plan was found.
     """
-    run = _Search(ask, solve, options, names_count, solver_memory)
-    try:
-        run.first_look(allowed)
-        best = run.in_full()
-        run.tighten(best)
-    except KeyboardInterrupt:
-        best = run.stopped(allowed)
+    with interrupts.noticed() as ctrl_c:
+        run = _Search(ask, solve, options, names_count, solver_memory, ctrl_c)
+        try:
+            run.first_look(allowed)
+            best = run.in_full()
+            run.tighten(best)
+        except KeyboardInterrupt:
+            best = run.stopped(allowed)
     tried = [run.of(s) for s in allowed]
     records = [*tried, *(_tried(s, "cannot be", reason=reason) for s, reason in refused)]
     bounds = [t.bound_s for t in tried if t.bound_s is not None]
@@ -129,8 +131,9 @@ class _Search(Generic[P]):
         options: SearchOptions,
         names_count: bool,
         solver_memory: int | None,
+        ctrl_c: interrupts.Noticed,
     ) -> None:
-        self.ask, self.solve, self.options = ask, solve, options
+        self.ask, self.solve, self.options, self.ctrl_c = ask, solve, options, ctrl_c
         self.names_count, self.solver_memory = names_count, solver_memory
         self.tried: dict[tuple[int, ...], MeshTried] = {}
         self.points: list[MeshPoint] = []
@@ -154,6 +157,7 @@ class _Search(Generic[P]):
         known: dict[object, Sizes] = {}
         order = sorted(allowed, key=lambda s: (sum(n > 1 for n in s.values()), tuple(-n for n in s.values())))
         for number, sizes in enumerate(order):
+            self.ctrl_c.check()  # also where a refusal was explained without further searches
             self.options.say(f"mesh {_text(sizes)}")
             try:
                 problem = self.ask(sizes)
@@ -198,6 +202,7 @@ class _Search(Generic[P]):
         if not waiting:
             self._nothing()
         for number, tried in enumerate(waiting):
+            self.ctrl_c.check()
             assert tried.bound_s is not None
             # the first look gives no plan yet, and its strategy is always the joint optimum
             if self.best is not None and tried.bound_s >= self.best.objective_s * (1 - 1e-9):
@@ -268,6 +273,7 @@ class _Search(Generic[P]):
         for part in TIGHTER:
             limit = int(best.memory.peak_bytes * part)
             for tried in order[:FRONTIER_MESHES]:
+                self.ctrl_c.check()
                 within = [p.objective_s for p in self.points if p.peak_bytes <= limit]
                 if within and (tried.bound_s or 0.0) >= min(within) * 0.99:
                     continue

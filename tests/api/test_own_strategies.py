@@ -2,9 +2,11 @@
 
 import functools
 import json
+import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +15,8 @@ from jax.sharding import PartitionSpec as P
 
 import autoshard
 from autoshard.cli import main
-from autoshard.errors import InputError
+from autoshard.errors import InfeasibleError, InputError
+from autoshard.questions import compare as comparison
 
 PARAMS = {
     "up": jax.ShapeDtypeStruct((64, 256), jnp.float32),
@@ -66,6 +69,21 @@ def test_rows_stand_in_the_order_asked_for_and_joint_is_no_worse_than_mine() -> 
     assert [row.strategy for row in found.rows] == ["best", "mine", "quick"]
     assert best.objective_s <= min(mine.objective_s, quick.objective_s)
     assert list(found.to_pandas()["regret"]) == [row.regret for row in found.rows]
+
+
+def test_ctrl_c_in_what_explains_a_refusal_ends_the_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: Any, **words: Any) -> NoReturn:
+        with suppress(KeyboardInterrupt):  # explained without further searches
+            signal.raise_signal(signal.SIGINT)
+        raise InfeasibleError("there is no plan")
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr(comparison, "decide_by", refuse)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            compared(["joint"])
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_strategy_sees_program_mesh_machine_and_names() -> None:

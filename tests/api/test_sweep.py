@@ -1,5 +1,9 @@
 """One config over many values: a row each, and a sweep that goes on where it stopped."""
 
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +12,8 @@ import pytest
 from autoshard.api import sweep as sweeps
 from autoshard.api.sweep import sweep
 from autoshard.cli import main
-from autoshard.errors import InputError
+from autoshard.errors import InputError, OutOfTimeError
+from autoshard.planning.memory_cap import memory_cap
 
 CONFIG = """
 model: {name: mlp, batch: 16}
@@ -66,6 +71,64 @@ def test_a_sweep_that_is_stopped_keeps_its_rows(config: Path, tmp_path: Path, mo
     with pytest.raises(KeyboardInterrupt):
         sweep(config, {"mesh": MESHES}, results=table)
     assert len(table.read_text().splitlines()) == 2
+
+
+def interrupting(monkeypatch: pytest.MonkeyPatch, stop: Callable[[], None]) -> None:
+    """Every point is solved after `stop`, whose interrupt it catches, as a search that goes on with what it has."""
+    figures = sweeps._figures
+
+    def cut_short(*given: Any) -> Any:
+        with suppress(KeyboardInterrupt):
+            stop()
+        return figures(*given)
+
+    monkeypatch.setattr(sweeps, "_figures", cut_short)
+
+
+def ctrl_c() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def from_beside() -> None:
+    with pytest.raises(OutOfTimeError), memory_cap(1):
+        time.sleep(5)
+
+
+@pytest.fixture
+def heeded() -> Iterator[None]:
+    """Background jobs of a shell begin with interrupts ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_that_a_search_makes_the_best_of_ends_the_sweep_and_keeps_no_row(
+    heeded: None, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "t.csv"
+    sweep(config, {"mesh": MESHES[:1]}, results=table)
+    done = table.read_text()
+    interrupting(monkeypatch, ctrl_c)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(config, {"mesh": MESHES}, results=table)
+    assert table.read_text() == done
+
+
+def test_an_interrupted_sweep_is_told_as_any_interrupted_command(
+    heeded: None, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    interrupting(monkeypatch, ctrl_c)
+    table = tmp_path / "t.csv"
+    assert main(["sweep", str(config), "--over", "hardware=[cpu_sim, tpu_v5e]", "-o", str(table)]) == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "interrupted"
+    assert not table.exists()
+
+
+def test_a_cap_on_memory_ends_a_point_and_not_the_sweep(
+    heeded: None, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupting(monkeypatch, from_beside)
+    assert len(sweep(config, {"mesh": MESHES}).rows) == 2
 
 
 def test_rows_of_another_config_are_refused(config: Path, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Plans of loops in parts: what they cost, what is sent, what they compute, and how they are recorded."""
 
+import signal
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from plan_cases import f32
 from running import FAST
 
 from autoshard import AutoshardError, InputError, Pin, plan
+from autoshard.api.loops import STOPPED
 from autoshard.api.plans import Plan
 from autoshard.models.layers import attention
 from autoshard.verify.plan.checker import check_plan
@@ -108,6 +111,25 @@ def test_totals_of_maxima_and_sums_are_combined_behind_the_loop() -> None:
     rows = made.collectives  # what is sent is totals of 64 numbers by device, once
     assert set(rows["times"]) == {1} and rows["bytes"].max() <= 8 * 64 * 4
     judged(made, extremes, specs)
+
+
+@pytest.mark.parametrize(("at", "caught"), [("solving", True), ("loops in up to", False)])
+def test_ctrl_c_ends_the_search_for_parts_with_the_best_plan_by_then(at: str, caught: bool) -> None:
+    said: list[str] = []
+
+    def stop(text: str) -> None:
+        said.append(text)
+        if at in text and sum(at in t for t in said) == 1:
+            with suppress(KeyboardInterrupt) if caught else nullcontext():
+                signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        made = plan(STEP, *qkv(1), **MESH, constraints=ROWS, loop_parts="auto", progress=stop)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert made.program.loop_parts == () and STOPPED in made.notes and made.run["interrupted"]
+    assert any("loops in up to" in text for text in said) is not caught
 
 
 def test_parts_that_gain_nothing_are_not_taken() -> None:

@@ -1,12 +1,15 @@
 """What else a value could have been: figures that re-planning never exceeds."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import pytest
 
-from autoshard import Pin, plan
+from autoshard import Pin, plan, solver
 from autoshard.api.plans import Plan
 from autoshard.questions.alternatives import Alternatives
+from autoshard.solver.solution import Stopped
 
 SPEC = jax.ShapeDtypeStruct
 
@@ -70,3 +73,12 @@ def test_the_stage_that_fixed_a_value_is_told_with_its_cost_and_asked_again_in_s
     told = staged.instead("w2", "[{}, {}]")
     assert len(told.other.stages) == 2
     assert told.extra_s >= -told.other.rounding_s
+
+
+def test_ctrl_c_in_the_price_of_one_ends_them_all(found: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    solve = solver.solve
+    monkeypatch.setattr(
+        solver, "solve", lambda *given, **words: replace(solve(*given, **words), stats={"stopped": Stopped.INTERRUPT})
+    )
+    with pytest.raises(KeyboardInterrupt):
+        found.explain("w1")

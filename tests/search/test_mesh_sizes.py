@@ -1,8 +1,11 @@
 """Meshes whose sizes are open: all of them are looked at, ruled out by bounds or solved; the frontier is one."""
 
+import signal
+from contextlib import suppress
 from itertools import pairwise
 from math import prod
 from pathlib import Path
+from typing import NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +15,7 @@ from autoshard import InfeasibleError, InputError, Pin, plan
 from autoshard.api.plans import Plan
 from autoshard.cli import main
 from autoshard.request.mesh_sizes import MeshSearch
+from autoshard.search import meshes
 from autoshard.verify.plan.checker import check_plan
 
 SPEC = jax.ShapeDtypeStruct
@@ -35,6 +39,25 @@ def f(w, x):
 @pytest.fixture(scope="module")
 def found() -> Plan:
     return plan(f, W, X, mesh=SEARCH, hardware="tpu_v5e", constraints=[Pin("x", '[{"a"}, {?}]')])
+
+
+def test_ctrl_c_in_what_explains_a_refusal_ends_the_search_over_meshes(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def refuse(*given: object, **words: object) -> NoReturn:
+        asked.append(1)
+        with suppress(KeyboardInterrupt):  # explained without further searches
+            signal.raise_signal(signal.SIGINT)
+        raise InfeasibleError("there is no plan")
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr(meshes, "decide", refuse)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            plan(f, W, X, mesh=SEARCH, hardware="tpu_v5e")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize(("devices", "axes"), [(8, 2), (12, 3), (1, 2), (7, 2), (64, 3), (60, 4)])
