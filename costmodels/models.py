@@ -68,6 +68,14 @@ class ModelCard(BaseModel):
             raise ValueError("dense layers need d_ff (d_ff_dense beside experts)")
         if (self.window is None) != (self.local_layers == 0) or self.local_layers > self.layers:
             raise ValueError("local attention has a window and a number of local_layers, at most all of them")
+        if self.heads % self.kv_heads:
+            raise ValueError(f"kv_heads is {self.kv_heads} beside heads {self.heads}; it must divide heads")
+        if self.experts_per_token > self.experts:
+            raise ValueError(
+                f"experts_per_token is {self.experts_per_token} of {self.experts} experts; at most all of them"
+            )
+        if self.dense_layers > self.layers:
+            raise ValueError(f"dense_layers is {self.dense_layers} of {self.layers} layers; at most all of them")
         return self
 
     @property
@@ -173,14 +181,14 @@ class ModelCard(BaseModel):
 def _first_fault(error: ValidationError) -> str:
     """The first thing that is wrong with a card, and how many more there are."""
     faults = error.errors()
-    where, kind = ".".join(map(str, faults[0]["loc"])) or "the card", faults[0]["type"]
+    where, kind = ".".join(map(str, faults[0]["loc"])), faults[0]["type"]
     if kind == "missing":
         first = f"there is no {where}"
     elif kind == "extra_forbidden":
         first = f"unknown field {where}; a card has {', '.join(ModelCard.model_fields)}"
     else:
         said = faults[0]["msg"].removeprefix("Value error, ").removeprefix("Input ")
-        first = f"{where}: {said}, found {str(faults[0]['input'])[:60]}"
+        first = f"{where}: {said}, found {str(faults[0]['input'])[:60]}" if faults[0]["loc"] else said
     return first if len(faults) == 1 else f"{first}; {len(faults) - 1} more faults"
 
 

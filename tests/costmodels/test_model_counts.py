@@ -1,6 +1,9 @@
 """Parameter and FLOP counts from dimensions."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from autoshard.costmodels import ProfileError
 from autoshard.costmodels.models import load_model, model_cards
@@ -72,3 +75,26 @@ def test_a_models_card_can_come_from_a_users_file(tmp_path) -> None:
         load_model(str(path))
     with pytest.raises(ProfileError, match=r"no model named 'llama9'; there are .*deepseek_v3, gemma2_27b"):
         load_model("llama9")
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ("kv_heads: 3", "kv_heads is 3 beside heads 4; it must divide heads"),
+        ("kv_heads: 8", "kv_heads is 8 beside heads 4; it must divide heads"),
+        ("kv_heads: 4, experts_per_token: 9", "experts_per_token is 9 of 4 experts; at most all of them"),
+        ("kv_heads: 4, dense_layers: 7", "dense_layers is 7 of 2 layers; at most all of them"),
+    ],
+)
+def test_a_card_of_a_model_that_cannot_be_is_refused(tmp_path: Path, fields: str, says: str) -> None:
+    path = tmp_path / "impossible.yaml"
+    given = yaml.safe_load(f"{{{fields}}}")
+    path.write_text(yaml.safe_dump({**MIXTURE, **given}))
+    with pytest.raises(ProfileError, match=f"is not a model card: {says}$"):
+        load_model(str(path))
+
+
+MIXTURE = {
+    "layers": 2, "d_model": 64, "heads": 4, "kv_heads": 4, "head_dim": 16, "vocab": 0, "gated_mlp": True,
+    "tied_embeddings": False, "experts": 4, "experts_per_token": 2, "d_ff_expert": 32, "d_ff_dense": 3, "source": "me",
+}  # fmt: skip
