@@ -5,7 +5,13 @@ from typing import Any
 
 from autoshard.report.amounts import bytes_text, seconds_text
 
-_WORK = (("matmuls", "matmul_s"), ("other work", "other_work_s"), ("waiting for collectives", "exposed_s"))
+_WORK = (
+    ("matmuls", "matmul_s"),
+    ("other work", "other_work_s"),
+    ("waiting for collectives", "exposed_s"),
+    ("waiting for copies", "exposed_copies_s"),
+)
+"""What the core does in a step, which adds up to it."""
 
 
 def simulation_lines(simulations: Sequence[Mapping[str, Any]]) -> list[str]:

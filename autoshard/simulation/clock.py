@@ -72,6 +72,11 @@ class Timeline:
         """Seconds of a step in which the core waits for collectives."""
         return sum(s for kind, s in self.waits().items() if kind in COLLECTIVES)
 
+    @property
+    def exposed_copies_s(self) -> float:
+        """Seconds of a step in which the core waits for copies."""
+        return self.waits().get(COPY, 0.0)
+
 
 def waiting(kind: str) -> str:
     """The kind of an event in which the core waits for one of this kind."""

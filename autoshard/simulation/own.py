@@ -153,6 +153,7 @@ class _Walk:
                 self.wait([row.value], times)
                 start, self.now = self.now, self.now + row.seconds
                 self.events.append(Event(COPIES, row.where, COPY, start, self.now, times, "", row.bytes))
+                self.events.append(Event(CORE, row.where, waiting(COPY), start, self.now, times))
                 continue
             links = tuple(self.plan.machine.link_seconds(row.kind, axis_parts(self.plan.schedule.mesh, row.atoms))) or (
                 "links",

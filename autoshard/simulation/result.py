@@ -64,6 +64,7 @@ class Simulation:
             "copies_s": line.total(COPY),
             "collectives_s": sum(e.seconds * e.times for e in line.collectives()),
             "exposed_s": line.exposed_s,
+            "exposed_copies_s": line.exposed_copies_s,
             "exposed_by_kind_s": {k: s for k, s in line.waits().items() if k in COLLECTIVES},
             "planned_collectives": {k: list(v) for k, v in sorted(self.planned.items())},
             "collectives": {k: list(v) for k, v in sorted(self.found().items())},

@@ -26,8 +26,9 @@ def timeline(module: Module, machine: Machine, clock: Clock = "expected") -> Tim
     """The module on the clock of a machine whose positions are the module's devices."""
     walk = _Walk(module, machine, clock)
     walk.run(module.computations[module.entry], 1.0)
-    end = max([walk.now, *(running.done_s for running in walk.pending.values())])
-    return Timeline(end, tuple(walk.events), tuple(walk.unknown))
+    for running in sorted(walk.pending.values(), key=lambda r: r.done_s):  # nothing says where these are waited for
+        walk.until(running.done_s, running.kind, running.name, 1.0)
+    return Timeline(walk.now, tuple(walk.events), tuple(walk.unknown))
 
 
 @dataclass

@@ -43,6 +43,30 @@ def test_our_scheduler_is_never_slower_than_nothing_overlapping_nor_faster_than_
     assert links == pytest.approx(plan.cost.communication_s)
 
 
+def core_s(one):
+    return sum(one[key] for key in ("matmul_s", "other_work_s", "exposed_s", "exposed_copies_s"))
+
+
+def test_what_the_core_does_adds_up_to_the_step():
+    x = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    plan = autoshard.plan(
+        jnp.tanh, x, mesh={"a": 4}, hardware="tpu_v5e",
+        constraints=[autoshard.Pin("x", "[{}, {}]"), autoshard.Pin("out", '[{"a"}, {}]')],
+    )  # fmt: skip
+    assert plan.cost.local_s > 0
+    for found in (simulate(plan, compiler="own"), simulate(planned({"a": 2, "b": 2}), compiler="own")):
+        assert core_s(found.to_dict()) == pytest.approx(found.seconds)
+
+
+@needs_libtpu
+def test_what_the_compilers_core_waits_for_is_told():
+    x, w = (jax.ShapeDtypeStruct(s, jnp.float32) for s in ((64, 256), (256, 512)))
+    found = simulate(autoshard.plan(lambda x, w: jnp.tanh(x @ w), x, w, mesh={"a": 2, "b": 4}, hardware="tpu_v5e"))
+    one = found.to_dict()
+    assert one["exposed_copies_s"] > 0 and core_s(one) == pytest.approx(found.seconds)
+    assert any("waiting for copies 8" in line for line in simulation_lines([one]))
+
+
 def test_a_machine_without_a_compiler_is_told():
     found = simulate(planned({"a": 4}, "mi300x"))
     assert found.scheduler == "autoshard's scheduler"
