@@ -140,7 +140,7 @@ def calibrated_profile(
     """
     data = base.to_dict()
     data["name"] = name
-    data["title"] = f"{base.title}, calibrated"
+    data["title"] = f"{base.title.removesuffix(', calibrated').removesuffix(', uncalibrated')}, calibrated"
     data["chip"] = base.chip_name
     data["sources"]["calibration"] = {"title": title, "date": date}
 

@@ -3,7 +3,7 @@
 from math import prod
 from typing import Any
 
-from autoshard.costmodels.load import list_profiles, load_profile
+from autoshard.costmodels.load import list_calibrated, list_profiles, load_profile
 from autoshard.costmodels.profile import Profile, SwitchLevel, TorusLevel
 
 
@@ -93,9 +93,9 @@ def domain_rows(profile: Profile, dtype: str = "bfloat16") -> list[dict[str, Any
 
 
 def hardware_overview() -> list[dict[str, Any]]:
-    """The table of `autoshard hardware`: one row per packaged profile."""
+    """The table of `autoshard hardware`: one row per packaged profile, those with calibrated figures last."""
     rows = []
-    for name in list_profiles():
+    for name in (*list_profiles(), *list_calibrated()):
         profile = load_profile(name)
         rows.append(
             {

@@ -188,7 +188,8 @@ def _first_fault(error: ValidationError) -> str:
         first = f"unknown field {where}; a card has {', '.join(ModelCard.model_fields)}"
     else:
         said = faults[0]["msg"].removeprefix("Value error, ").removeprefix("Input ")
-        first = f"{where}: {said}, found {str(faults[0]['input'])[:60]}" if faults[0]["loc"] else said
+        of_all = not where and kind == "value_error"  # says itself what was found
+        first = said if of_all else f"{where or 'the card'}: {said}, found {str(faults[0]['input'])[:60]}"
     return first if len(faults) == 1 else f"{first}; {len(faults) - 1} more faults"
 
 

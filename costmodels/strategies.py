@@ -174,6 +174,10 @@ def price_strategy(
     if too_many := _stages_beyond(card, strategy, mesh, repeats):
         raise ProfileError(too_many)
     parts = read_strategy(strategy, mesh)
+    if repeats > 1 and "pipeline" not in parts:
+        raise ProfileError(
+            f"repeats={repeats} is of a pipeline, and strategy {strategy} has none: add it, or leave it out"
+        )
     n = {part: part_size(parts[part], mesh) if part in parts else 1 for part in PARTS}
     length = seq if seq is not None else card.train_seq
     if length is None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard import __version__, interrupts
 from autoshard.config.load import MAX_BYTES, Config, load_config
+from autoshard.config.schema_faults import check_key
 from autoshard.config.yaml_text import load_yaml
 from autoshard.errors import AutoshardError, InfeasibleError, InputError, NotFoundError, OutOfTimeError
 from autoshard.files import read_text, write_text
@@ -78,7 +79,8 @@ def sweep(
     over: key (dots lead into mappings: ``model.layers``) -> values, as in the config. changes: ``KEY=VALUE`` for all
     points. results: a CSV file that is written after every point; rows in it are not solved again. time_limit_s: of one
     point; by default the config's. Points that cannot be are rows with a reason. Nothing is verified or run.
-    Raises `InputError` for a config that cannot be read at all, and for a file with rows of another sweep.
+    Raises `InputError` for a config that cannot be read at all, for a key that no config has, and for a file with rows
+    of another sweep.
     """
     if not over or not all(isinstance(values, Sequence) and len(values) for values in over.values()):
         raise InputError("a sweep needs keys with values, such as {'mesh': [{'data': 8}, {'data': 4, 'model': 2}]}")
@@ -88,6 +90,8 @@ def sweep(
     keys = tuple(over)
     if taken := [key for key in keys if key in (*FIGURES, CONFIG)]:
         raise InputError(f"{taken[0]!r} is no key of a config")
+    for key in (*(change.partition("=")[0].strip() for change in changes), *keys):
+        check_key(key)
     text = read_text(config, what="config", max_bytes=MAX_BYTES)
     digest = hashlib.sha256("\0".join([__version__, text, *changes]).encode()).hexdigest()[:12]
     known = _known(results, keys, digest)

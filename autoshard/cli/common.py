@@ -147,8 +147,10 @@ def mesh_option(text: str) -> dict[str, int]:
     for item in text.split(","):
         name, equals, size = item.partition("=")
         name = name.strip()
-        if not equals or not name or not size.strip().isdecimal() or int(size) < 1:
+        if not equals or not name or not size.strip().isdecimal():
             raise InputError(f"--mesh: cannot read {item!r}; write x=8,y=4")
+        if int(size) < 1:
+            raise InputError(f"--mesh: axis {name!r} has size {int(size)}; sizes start at 1")
         if name in sizes:
             raise InputError(f"--mesh: axis {name!r} occurs twice")
         sizes[name] = int(size)

@@ -4,6 +4,7 @@
 """
 
 from dataclasses import asdict, dataclass
+from math import isfinite
 from typing import Annotated, Any, get_args
 
 import typer
@@ -316,7 +317,9 @@ def bytes_option(text: str) -> float:
 
     number = number_or_text(text)
     if isinstance(number, float):
-        if not 0 <= number < float("inf"):
+        if not isfinite(number):
+            raise InputError(f"--bytes: a number of bytes is finite, found {text}")
+        if number < 0:
             raise InputError(f"--bytes: a number of bytes is not negative, found {text}")
         return number
     try:

@@ -139,7 +139,7 @@ def score(
     solution: Annotated[Path, typer.Argument(help="A solution: a JSON list of strategy indices.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Cost and peak usage of a solution, in exact integers. Exit code 3 where it is not feasible."""
+    """Cost and peak usage of a solution, in exact integers. Exit code 1 where it is not feasible."""
     from autoshard.solver.contest.files import read_problem, read_solution
     from autoshard.solver.contest.files import score as evaluate
 
@@ -156,7 +156,7 @@ def score(
         json_text(result, indent=None) if as_json else "\n".join(f"{name}: {value}" for name, value in result.items())
     )
     if not evaluation.feasible:
-        raise SystemExit(InfeasibleError.exit_code)
+        raise SystemExit(1)
 
 
 @app.command()

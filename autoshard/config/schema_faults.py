@@ -2,14 +2,16 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, get_args
+from dataclasses import fields
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from autoshard.config.messages import fault_line, shown
 from autoshard.config.schema import schema
 from autoshard.config.yaml_text import Document, KeyPath
-from autoshard.errors import listing
+from autoshard.errors import InputError, listing
 
 
 def schema_faults(error: ValidationError, document: Document) -> Iterator[str]:
@@ -97,3 +99,36 @@ def _option_path(path: KeyPath, message: str, document: Document) -> KeyPath:
     if words[:2] == ["no", "model"]:
         return (*path, "name")
     return next(((*path, word) for word in words if word in document.data["model"]), path)
+
+
+def check_key(key: str) -> None:
+    """Raise `InputError` where no config has a key, whatever else it says; dots lead into mappings.
+
+    >>> check_key("model.layers"), check_key("mesh.data")
+    (None, None)
+    >>> check_key("solver.efort")
+    Traceback (most recent call last):
+    autoshard.errors.InputError: solver.efort: unknown key 'efort'; did you mean 'effort'? Choices: effort, seed, ...
+    """
+    top, *rest = key.split(".")
+    known = _known_keys(())
+    if top in known:
+        known = _options_within(top) if rest else [top]
+        top = rest[0] if rest else top
+    if known and top not in known:
+        raise InputError(f"{key}: unknown key {top!r}; {listing(top, known)}")
+
+
+def _options_within(section: str) -> list[str]:
+    """The keys of a section, those of all models for `model`; none where a user may choose them."""
+    from autoshard.models.options import OPTIONS
+
+    annotation = schema().model_fields[section].annotation
+    forms = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    models = [model for form in forms for model in _models_in(form)]
+    if not models or any(get_origin(form) in (dict, list) for form in forms):
+        return []
+    known = [name for model in models for name in model.model_fields]
+    if section == "model":
+        known += [field.name for options in OPTIONS.values() for field in fields(options)]
+    return list(dict.fromkeys(known))

@@ -73,6 +73,22 @@ def test_a_sweep_that_is_stopped_keeps_its_rows(config: Path, tmp_path: Path, mo
     assert len(table.read_text().splitlines()) == 2
 
 
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("nokey.x", "nokey.x: unknown key 'nokey'"),
+        ("hardwre", "did you mean 'hardware'"),
+        ("model.layrs", "did you mean 'layers'"),
+        ("solver.efort", "did you mean 'effort'"),
+    ],
+)
+def test_a_key_that_no_config_has_is_refused_at_once(config: Path, key: str, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        sweep(config, {key: [1]})
+    with pytest.raises(InputError, match=says):
+        sweep(config, {"hardware": ["cpu_sim"]}, changes=[f"{key}=1"])
+
+
 def interrupting(monkeypatch: pytest.MonkeyPatch, stop: Callable[[], None]) -> None:
     """Every point is solved after `stop`, whose interrupt it catches, as a search that goes on with what it has."""
     figures = sweeps._figures

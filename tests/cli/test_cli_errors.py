@@ -1,5 +1,6 @@
 """The command line: light to start, errors without tracebacks, exit codes that scripts can rely on."""
 
+import json
 import os
 import subprocess
 import sys
@@ -123,6 +124,13 @@ def test_hardware_lists_every_profile(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["hardware"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in list_profiles())
+
+
+def test_hardware_lists_as_json_what_the_table_has(capsys: pytest.CaptureFixture[str]) -> None:
+    from autoshard.costmodels.load import list_calibrated, list_profiles
+
+    assert main(["hardware", "--json"]) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == [*list_profiles(), *list_calibrated()]
 
 
 def test_hardware_shows_numbers_with_sources(capsys: pytest.CaptureFixture[str]) -> None:

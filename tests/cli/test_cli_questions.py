@@ -62,7 +62,10 @@ def test_answers_for_people_have_units(capsys: pytest.CaptureFixture[str]) -> No
         (("x=8,y=4", "x=8,y"), "--mesh: cannot read 'y'; write x=8,y=4"),
         (("x=8,y=4", "x=8,x=4"), "--mesh: axis 'x' occurs twice"),
         (("y", "z"), "the mesh has no axis 'z'"),
+        (("x=8,y=4", "x=0"), "--mesh: axis 'x' has size 0; sizes start at 1"),
         (("2e9", "-1"), "--bytes: a number of bytes is not negative"),
+        (("2e9", "1e400"), "--bytes: a number of bytes is finite, found 1e400"),
+        (("2e9", "nan"), "--bytes: a number of bytes is finite, found nan"),
         (("2e9", "2 gigs"), "--bytes: unknown unit 'gigs'"),
         (("tpu_v5e", "tpu"), "no hardware profile named 'tpu'"),
     ],
@@ -106,7 +109,7 @@ def test_a_solution_over_the_limit_scores_as_infeasible(
 ) -> None:
     network.write_text(json.dumps(SMALL).replace('"usage_limit": 10', '"usage_limit": 5'))
     (tmp_path / "s.json").write_text("[1, 0]")
-    assert result(["network", "score", str(network), str(tmp_path / "s.json")], capsys, code=3)["feasible"] is False
+    assert result(["network", "score", str(network), str(tmp_path / "s.json")], capsys, code=1)["feasible"] is False
 
 
 def test_a_network_that_cannot_be_solved_exits_3(network: Path, capsys: pytest.CaptureFixture[str]) -> None:

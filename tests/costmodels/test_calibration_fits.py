@@ -84,3 +84,11 @@ def test_a_kind_that_reaches_less_of_the_links_has_a_factor() -> None:
     again = place_mesh(profile, {"data": 2, "model": 4})
     for one in times:
         assert again.collective_s(one.kind, one.bytes, one.parts) == pytest.approx(one.seconds, rel=0.02)
+
+
+def test_a_calibrated_profile_is_not_called_uncalibrated() -> None:
+    base = load_profile("cpu_sim")
+    fit = next(iter(fit_levels(machine := place_mesh(base, {"data": 8}), measured(machine)).values()))
+    once = calibrated_profile(base, name="mine", date="2026", title="t", levels={"host": fit})
+    twice = calibrated_profile(once, name="mine", date="2026", title="t", levels={"host": fit})
+    assert once.title == twice.title == base.title.removesuffix("uncalibrated") + "calibrated"

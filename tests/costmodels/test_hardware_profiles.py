@@ -7,6 +7,7 @@ import yaml
 
 from autoshard.costmodels import Profile, ProfileError, list_profiles, load_profile, place_mesh
 from autoshard.costmodels.hardware_tables import critical_intensities, hardware_overview, hardware_rows
+from autoshard.costmodels.load import list_calibrated
 from autoshard.costmodels.profile import SwitchLevel
 
 NAMES = {
@@ -62,7 +63,7 @@ def test_a_profile_survives_its_plain_data() -> None:
     for name in list_profiles():
         profile = load_profile(name)
         assert Profile.from_dict(profile.to_dict()) == profile
-    assert {row["name"] for row in hardware_overview()} == NAMES
+    assert {row["name"] for row in hardware_overview()} == {*NAMES, *list_calibrated()}
 
 
 def test_a_name_or_a_file_that_is_not_there() -> None:

@@ -160,6 +160,11 @@ def test_a_pipeline_has_no_more_chunks_than_layers() -> None:
         ask_strategy("llama3_70b", "pipeline", {"pipeline": 32}, 1e6, "h100", repeats=3)
 
 
+def test_repeats_without_a_pipeline_are_refused() -> None:
+    with pytest.raises(ProfileError, match="repeats=4 is of a pipeline, and strategy fsdp has none"):
+        ask_strategy("llama3_8b", "fsdp", {"fsdp": 8}, 1e6, "h100", repeats=4)
+
+
 def test_a_pipeline_sends_the_part_that_a_tensor_group_divides() -> None:
     whole = ask_strategy("llama3_70b", "pipeline", {"pipeline": 8}, 1e6, "h100", microbatches=8).cost
     cut = ask_strategy("llama3_70b", "pipeline+tensor", {"pipeline": 8, "tensor": 8}, 1e6, "h100", microbatches=8).cost
