@@ -197,8 +197,9 @@ class _Ready:
 def _placed(value: Any, sharding: Any) -> Any:
     """The value in the plan's sharding; unchanged where it has that sharding already, and inside of another trace."""
     import jax
+    from jax.core import Tracer
 
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         return value
     if isinstance(value, jax.Array) and value.sharding.is_equivalent_to(sharding, value.ndim):
         return value
