@@ -47,7 +47,6 @@ def critical_values(
     gathers = {p: machine.collective("all_gather", 1.0, machine.whole(*axes)) for p, axes in parts.items()}
     exact = {p: wide * peak * time.bandwidth_s for p, time in gathers.items()}
     alpha = {p: wide * peak * time.large_group_s for p, time in gathers.items()}
-    batch_axes: list[str] = []
     values: list[CriticalBatch] = []
 
     def words(part: str) -> str:
@@ -60,7 +59,9 @@ def critical_values(
 
     for part in parts:
         if part in ON_ROWS:
-            batch_axes += parts[part]
+            # Copies of what zero1 and fsdp cut add parts of it, and have so many more tokens to do it in.
+            outside = ON_ROWS[: ON_ROWS.index(part) + 1]
+            batch_axes = [axis for other in outside for axis in parts.get(other, ())]
             what = f"batch tokens / ({' * '.join(batch_axes)})"
             formula = "C / W * experts / experts per token"
             add(part, what, formula, alpha[part] * sparsity, exact[part] * sparsity)

@@ -220,6 +220,19 @@ def test_data_parallelism_between_slices_needs_many_tokens_a_slice() -> None:
     assert rows[0]["at_least"] == pytest.approx(459e12 / 6.25e9)  # 73e3 tokens per slice (book ch. 5)
 
 
+@pytest.mark.parametrize("cut", ["zero1", "fsdp"])
+def test_copies_add_parts_whichever_is_named_first(cut: str) -> None:
+    first, second = (
+        {
+            row["what"]: row["at_least"]
+            for row in ask_critical_batch("llama3_70b", name, {"data": 4, cut: 64}, "tpu_v5p")
+        }
+        for name in (f"data+{cut}", f"{cut}+data")
+    )
+    assert first == second
+    assert list(first)[:2] == ["batch tokens / (data)", f"batch tokens / (data * {cut})"]
+
+
 def test_a_training_step_has_a_lower_and_an_upper_bound_and_an_estimate_between() -> None:
     for strategy, mesh in (
         ("fsdp+tensor", {"fsdp": 32, "tensor": 8}),
