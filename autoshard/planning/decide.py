@@ -108,7 +108,7 @@ class _Run:
             self.known = known = self._loosely(limit, free.assignment, known)
             if known is not None and (self._close(known[0]) or interrupted_in(self.rounds)):
                 return self._finished(known)
-        if interrupted_in(self.rounds) and known is None:
+        if interrupted_in(self.rounds):  # no further work, which may take long: the best seen is the answer
             raise KeyboardInterrupt
         if model.repeats.network.is_factored:  # too large to work out what several decisions hold together
             if known is None:
@@ -162,7 +162,7 @@ class _Run:
         idle, kinds = 0, steps(model.repeats.network.n_nodes, self.options.effort, self.options.endless)
         step = next(kinds)
         for number in range(_MOST_ROUNDS):
-            if stopped is Stopped.INTERRUPT or (idle >= _IDLE_ROUNDS and self.known is not None):
+            if interrupted_in(self.rounds) or (idle >= _IDLE_ROUNDS and self.known is not None):
                 break
             chosen = self._more(step, nearest, limit, chosen)
             assert nearest is None or chosen != solved or not room.knows(nearest), "it knows all, and says less"
@@ -276,7 +276,7 @@ class _Run:
         found = self._search(network, said, (), until, AT_ALL, within=limit, moments=chosen)
         if found.status == "infeasible":
             raise no_answer(model, found, self.seen, limit, chosen)
-        if found.assignment is None:
+        if found.assignment is None and not interrupted_in(self.rounds):
             if starts := allowed(network, self.options, self.rounds):
                 found = self._search(network, "improving what fits", starts, until, AT_ALL, proves=False)
         if found.assignment is not None:

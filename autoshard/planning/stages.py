@@ -167,9 +167,11 @@ class _Run:
             if number == 0 and not plan.name:
                 self.free_s = self._free(share)
             entries = [relaxed_words(entry, PROPAGATED, self.problem) for entry in dropped]
-            unlimited = priced(
-                entries, dropped, fixed, wanted, decision.objective_s, partial(self._unlimited, part, share)
-            )
+            unlimited = None
+            if not decision.interrupted:
+                unlimited = priced(
+                    entries, dropped, fixed, wanted, decision.objective_s, partial(self._unlimited, part, share)
+                )
             atoms |= plan.atoms
             chosen, lost = placed(decision.schedule, self.problem.program, atoms), []
             if not last:

@@ -138,7 +138,8 @@ class Subsets:
             return True
         try:
             hard = SearchOptions().rougher(0.5, 0.3).within(max(0.5, self._left_s))
-            decide(model, hard)
+            if decide(model, hard).interrupted:
+                raise KeyboardInterrupt
         except InfeasibleError:
             return False
         except OutOfTimeError:  # none found is no proof
