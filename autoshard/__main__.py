@@ -8,15 +8,18 @@ INTERRUPTED = 130
 
 def run() -> int:
     """Run the command line; Ctrl-C while it is being imported, or while Python ends, ends it as quietly as
-    otherwise.
+    otherwise. A command that was interrupted ends the process at once.
     """
     try:
         from autoshard import interrupts
 
         interrupts.heed()
-        from autoshard.cli import main
+        with interrupts.arriving():
+            from autoshard.cli import main
 
-        code = main()
+            code = main()
+        if code == INTERRUPTED:
+            interrupts.leave(code)
         interrupts.end()
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -1,30 +1,36 @@
-"""Ctrl-C of the command line: it must arrive, and not in the middle of an import.
+"""Ctrl-C: it must arrive, and not where it would be taken for something else; and the end of a process by it.
 
 An exception out of half of an import leaves broken modules behind, may be taken for another error by the module that
-imports, and crashes some compiled ones. Python drops exceptions that are raised in finalizers and in callbacks of weak
-references and of the garbage collector; JAX has such callbacks, and long tracing and pricing spend so much of their
-time in them that two of three interrupts would be lost.
+imports, and crashes some compiled ones. What compiled code of numba unpickles on its way must not fail: it would come
+out as a `SystemError`. Python drops exceptions that are raised in finalizers and in callbacks of weak references and of
+the garbage collector; JAX has such callbacks, and long tracing and pricing spend so much of their time in them that two
+of three interrupts would be lost.
 
 A search that is interrupted ends with the best that it has by then. Loops over searches must end with it: `noticed`
 tells that Ctrl-C came, whatever the search made of it.
 """
 
+import atexit
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any, NoReturn
 
 AGAIN_S = 0.02
 """An interrupt that cannot be taken is sent again after so long."""
 LONGEST_S = 5.0
 """An import that takes longer, of a user's file say, is interrupted all the same."""
 IMPORTING = "<frozen importlib"
+UNPICKLING = os.path.join("numba", "core", "serialize.py")
 
 _on_the_way: list[threading.Timer] = []
 _put_off_since: list[float] = []
+_at_the_end: list[Callable[[], None]] = []
 
 beside: set[object] = set()
 """Work that is being interrupted from beside, by a clock or a cap on memory; until it has ended no interrupt is the
@@ -43,38 +49,90 @@ class Noticed:
             raise KeyboardInterrupt
 
 
+def heed() -> None:
+    """Ctrl-C raises `KeyboardInterrupt` once that does no harm; a process that ignores it goes on to."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _arrived)
+
+
+@contextmanager
+def arriving() -> Iterator[None]:
+    """Within the ``with`` block, a `KeyboardInterrupt` that Python drops is sent again a little later."""
+    before = sys.unraisablehook
+
+    def dropped(what: Any) -> None:
+        if issubclass(what.exc_type, KeyboardInterrupt):
+            again()
+        else:
+            before(what)
+
+    sys.unraisablehook = dropped
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+@contextmanager
+def heeded() -> Iterator[None]:
+    """`heed` and `arriving` for a ``with`` block in the main thread, where Ctrl-C has the handler of Python itself."""
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    with arriving():
+        heed()
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @contextmanager
 def noticed() -> Iterator[Noticed]:
     """Within the ``with`` block, notice interrupts by the user; outside of the main thread there are none."""
-    found, before = Noticed(), signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield found
-        return
+    found = Noticed()
+    with heeded():
+        before = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is not threading.main_thread() or not callable(before):
+            yield found
+            return
 
-    def handler(number: int, frame: FrameType | None) -> None:
+        def handler(number: int, frame: FrameType | None) -> None:
+            try:
+                before(number, frame)
+            except KeyboardInterrupt:
+                found.by_user = found.by_user or not beside
+                raise
+
+        signal.signal(signal.SIGINT, handler)
         try:
-            before(number, frame)
-        except KeyboardInterrupt:
-            found.by_user = found.by_user or not beside
-            raise
-
-    signal.signal(signal.SIGINT, handler)
-    try:
-        yield found
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def heed() -> None:
-    """Ctrl-C raises `KeyboardInterrupt` once nothing is being imported; a process that ignores it goes on to."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _arrived)
+            yield found
+        finally:
+            signal.signal(signal.SIGINT, before)
 
 
 def end() -> None:
     """The work is done: from now on Ctrl-C ends the process without a word."""
     if signal.getsignal(signal.SIGINT) is _arrived:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def at_end(work: Callable[[], None]) -> None:
+    """Do this when the process ends, also where `leave` ends it."""
+    atexit.register(work)
+    _at_the_end.append(work)
+
+
+def leave(code: int) -> NoReturn:
+    """End the process as it is: threads of compilers that go on would crash in what Python takes down."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    children = sys.modules.get("multiprocessing.process")
+    ends = [] if children is None else [child.kill for child in children.active_children() if child.daemon]
+    for work in (*reversed(_at_the_end), *ends, *(s.flush for s in (sys.stdout, sys.stderr) if s is not None)):
+        with suppress(Exception):
+            work()
+    os._exit(code)
 
 
 def again() -> None:
@@ -98,7 +156,7 @@ def forget() -> None:
 
 def _arrived(number: int, frame: FrameType | None) -> None:
     now = time.monotonic()
-    if _imports(frame):
+    if _harms(frame):
         if not _put_off_since:
             _put_off_since.append(now)
         if now - _put_off_since[0] < LONGEST_S:
@@ -108,9 +166,11 @@ def _arrived(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _imports(frame: FrameType | None) -> bool:
+def _harms(frame: FrameType | None) -> bool:
+    """Whether an exception here would break an import, or come out of compiled code as another one."""
     while frame is not None:
-        if frame.f_code.co_filename.startswith(IMPORTING):
+        file = frame.f_code.co_filename
+        if file.startswith(IMPORTING) or file.endswith(UNPICKLING):
             return True
         frame = frame.f_back
     return False

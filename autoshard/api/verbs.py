@@ -18,6 +18,7 @@ from autoshard.costmodels import Machine, Profile, ProfileError
 from autoshard.costs.memory import doubts
 from autoshard.deadline import Deadline
 from autoshard.errors import InfeasibleError, InputError
+from autoshard.interrupts import heeded
 from autoshard.plan_record import RefusalRecord, ToldLimit
 from autoshard.planning import (
     STOPPED_BY_USER,
@@ -58,6 +59,7 @@ BASELINE_SHARE = 0.4
 """Share of the remaining time that pricing all baselines may take."""
 
 
+@heeded()
 def plan(
     f: Callable[..., Any],
     *specs: Any,
@@ -178,6 +180,7 @@ def ask(traced: TracedFunction | Program, **words: Any) -> Asked:
     return asked(request_of(traced, **words))
 
 
+@heeded()
 @tells_of_carry
 def plan_request(request: Request, decided: Decision | None = None) -> Plan:
     """The plan that a request asks for.

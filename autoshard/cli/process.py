@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from autoshard import interrupts
 
@@ -14,19 +13,10 @@ def interrupts_arrive() -> Iterator[None]:
     """Within the ``with`` block, a `KeyboardInterrupt` that Python drops is sent again a little later, until one
     arrives.
     """
-    before = sys.unraisablehook
-
-    def dropped(what: Any) -> None:
-        if issubclass(what.exc_type, KeyboardInterrupt):
-            interrupts.again()
-        else:
-            before(what)
-
-    sys.unraisablehook = dropped
     try:
-        yield
+        with interrupts.arriving():
+            yield
     finally:
-        sys.unraisablehook = before
         interrupts.forget()
 
 

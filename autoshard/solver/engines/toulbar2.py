@@ -4,7 +4,6 @@ Runs in a process of its own (`toulbar2_worker.py`). Effort is a number of backt
 not depend on the machine; the wall clock only guards. Where `pytoulbar2` is not installed `available()` is False.
 """
 
-import atexit
 import contextlib
 import importlib.util
 import math
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from autoshard import interrupts
 from autoshard.solver.work import FORBIDDEN_FROM
 
 LARGEST_LIMIT = 2**60
@@ -149,7 +149,7 @@ def _close() -> None:
         _server.kill()
 
 
-atexit.register(_close)
+interrupts.at_end(_close)
 
 
 def solve_exact(
