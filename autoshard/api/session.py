@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from autoshard.questions.compare import Comparison
     from autoshard.strategies.choice import StrategyName
 
+PLAN = "plan.json"
 REFUSAL = "refusal.json"
 """The file of a proof that there is no plan, in the folder where the plan would be."""
 OUTPUT_ROOT = Path("out")
@@ -56,7 +57,7 @@ class Session:
         return {
             **data,
             "shardings": dict(self.plan.shardings),
-            "plan_file": str(self.directory / "plan.json"),
+            "plan_file": str(self.directory / PLAN),
             "verification": self.verification.to_dict() if self.verification is not None else None,
             "losses": list(self.losses) if self.losses is not None else None,
             "seconds": dict(self.seconds),
@@ -79,7 +80,7 @@ class Session:
             print_run(self.losses)
         checked = "" if self.verification is None else checks_text(self.verification.to_dict())
         ran = "" if self.losses is None else losses_text(self.losses)
-        for line in verdict(plan, checked=checked, ran=ran, file=str(self.directory / "plan.json")):
+        for line in verdict(plan, checked=checked, ran=ran, file=str(self.directory / PLAN)):
             print(line)
 
 
@@ -91,7 +92,7 @@ def solve_session(
     clock = _Clock()
     directory = output or (Path(config.settings.output) if config.settings.output else OUTPUT_ROOT / config.name)
     verification, losses = None, None
-    check_writable(directory / "plan.json")
+    check_writable(directory / PLAN)
     with Progress(quiet=quiet) as progress:
         progress("reading the program")
         problem = clock.time("build", lambda: build_problem(config))
@@ -101,13 +102,13 @@ def solve_session(
             )
         except InfeasibleError as error:
             raise _kept(error, config, directory, started, clock.seconds) from None
-        _save(plan, directory / "plan.json")
+        _save(plan, directory / PLAN)
         (directory / REFUSAL).unlink(missing_ok=True)
         if config.trusted:
-            allow(directory / "plan.json")
+            allow(directory / PLAN)
         if config.settings.verify:
             progress("verifying")
-            verification = clock.time("verify", lambda: verify_session(directory / "plan.json"))
+            verification = clock.time("verify", lambda: verify_session(directory / PLAN))
         if config.run is not None and (verification is None or verification.ok):
             steps, seed = config.run.steps, config.run.seed
             losses = clock.time("run", lambda: train(plan, problem, steps, seed, progress))
@@ -129,7 +130,7 @@ def _told_run(config: Config, directory: Path, started: datetime, seconds: Mappi
     return {
         "autoshard": __version__,
         "config": config.file,
-        "folder": told_folder(config.directory, directory / "plan.json"),
+        "folder": told_folder(config.directory, directory / PLAN),
         "started": started.isoformat(timespec="seconds"),
         "seconds": {stage: round(s, 3) for stage, s in seconds.items()},
     }
@@ -146,7 +147,11 @@ def _kept(
     write_json(directory / "run.json", {**_told_run(config, directory, started, seconds), "refused": True})
     if config.trusted:
         allow(file)
-    told = InfeasibleError(f"{error}\nkept in {file}; `autoshard verify {file}` checks it", conflict=error.conflict)
+    plan = directory / PLAN
+    beside = f"\n{plan} is of an earlier solve, and no answer to this one" if plan.exists() else ""
+    told = InfeasibleError(
+        f"{error}\nkept in {file}; `autoshard verify {file}` checks it{beside}", conflict=error.conflict
+    )
     told.facts, told.proof, told.refusal = error.facts, error.proof, error.refusal
     return told
 

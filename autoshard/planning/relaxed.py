@@ -9,6 +9,7 @@ from autoshard.planning.decision import Decision
 from autoshard.planning.keep import Dropped
 from autoshard.planning.model import Problem
 from autoshard.program.schedule import Schedule
+from autoshard.units import counted
 
 MOST_PRICED = 8
 """Most dropped placements of one stage whose price is worked out, each by a solve of its own."""
@@ -24,6 +25,11 @@ _REASONS = {
 
 PROPAGATED, CHOSEN = "propagated", "chosen"
 """Where a placement came from: the stage's statements, or its own optimum."""
+
+_WHOSE = {
+    PROPAGATED: ("placement that follows from its statements", "placements that follow from its statements"),
+    CHOSEN: ("placement that its optimum chose", "placements that its optimum chose"),
+}
 
 Solve = Callable[[Sequence[Fixed]], Decision]
 """The optimum of a stage with these placements and without the memory limit."""
@@ -91,14 +97,22 @@ def still_missing(
 def relaxed_note(
     title: str, entries: Sequence[Mapping[str, Any]], limit: int | None, unlimited: Mapping[str, Any] | None
 ) -> str:
-    """One line on the placements from a stage's statements that it could not keep; empty where all are kept.
+    """One line on the placements of a stage that could not be kept; empty where all are kept.
 
     unlimited: the result of `priced`.
     """
-    lost = [e for e in entries if e["source"] == PROPAGATED]
-    if not lost:
-        return ""
-    count = sum(len(e["keys"]) for e in lost)
+    told: list[str] = []
+    for source, whose in _WHOSE.items():
+        lost = [e for e in entries if e["source"] == source]
+        if lost:
+            count = sum(len(e["keys"]) for e in lost)
+            said = f"{counted(count, whose[0], whose[1])} could not be kept (`relaxed`): "
+            told.append(said + "; ".join(_lost(lost, limit, unlimited if source == PROPAGATED else None)))
+    return f"{title}: {'; '.join(told)}" if told else ""
+
+
+def _lost(lost: Sequence[Mapping[str, Any]], limit: int | None, unlimited: Mapping[str, Any] | None) -> list[str]:
+    """Why placements could not be kept, and the first of them, in words."""
     parts: list[str] = []
     for why, reason in _REASONS.items():
         for proved in (True, False):
@@ -113,8 +127,7 @@ def relaxed_note(
             f"with all of them, and without the limit, the stage would cost {unlimited['cost_s']:.6g} s and hold "
             f"{unlimited['peak_bytes']} bytes"
         )
-    noun = "placement that follows" if count == 1 else "placements that follow"
-    return f"{title}: {count} {noun} from its statements could not be kept (`relaxed`): " + "; ".join(parts)
+    return parts
 
 
 def _field(what: str, key: int, problem: Problem) -> str:

@@ -173,6 +173,20 @@ def test_a_config_that_asks_for_something_else_does_not_make_the_refusal(
     assert "asked: a limit of 40000 bytes per device" in capsys.readouterr().out
 
 
+def test_a_plan_of_an_earlier_solve_stays_and_is_told(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["solve", "config.yaml", "memory_limit=40000", "-q"]) == 0
+    plan = (project / "out" / "plan.json").read_bytes()
+    capsys.readouterr()
+    assert main(["solve", "config.yaml", "-q"]) == 3
+    assert "out/plan.json is of an earlier solve, and no answer to this one" in capsys.readouterr().err
+    assert (project / "out" / "plan.json").read_bytes() == plan
+
+
+def test_without_an_earlier_plan_none_is_spoken_of(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["solve", "config.yaml", "-q"]) == 3
+    assert "earlier" not in capsys.readouterr().err
+
+
 def test_a_plan_takes_the_place_of_an_earlier_refusal(project: Path) -> None:
     assert main(["solve", "config.yaml", "-q"]) == 3
     (project / "config.yaml").write_text(CONFIG.replace("LIMIT", "40000"))

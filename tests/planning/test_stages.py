@@ -12,6 +12,7 @@ from plan_cases import f32, mlp
 
 from autoshard import Barrier, Pin, plan
 from autoshard.api.plans import Plan
+from autoshard.planning.relaxed import relaxed_note
 from autoshard.verify import check_plan
 
 AXES = {"x": 2, "y": 4}
@@ -205,6 +206,27 @@ def test_what_does_not_fit_the_memory_limit_is_told_with_its_price() -> None:
     assert priced and all(entry["price_s"] > 0 and entry["peak_bytes"] > 90 * 2**20 for entry in priced)
     assert tight.stages[1].unlimited["cost_s"] == pytest.approx(free.stages[1].cost_s, rel=0.01)
     assert any(note.startswith("priority 1: ") and "could not be kept" in note for note in tight.notes)
+
+
+def test_what_an_optimum_chose_and_could_not_keep_is_told_in_a_note() -> None:
+    found = planned(
+        lambda x, w1, w2: jnp.tanh(x @ w1) @ w2, f32(256, 128), f32(128, 512), f32(512, 128), mesh={"x": 2, "y": 2},
+        constraints=[Pin("x", '[{"x", ?}, {?}]'), Pin("out", '[{?}, {"x", ?}]', priority=1)],
+    )  # fmt: skip
+    assert {entry["source"] for entry in found.stages[0].relaxed} == {"chosen"}
+    told = "1 placement that its optimum chose could not be kept (`relaxed`): other statements forbid: x on out"
+    assert f"priority 0: {told}" in found.notes
+    assert "that its optimum chose could not be kept" in " ".join(found.summary(width=1000).split())
+
+
+def test_a_note_tells_what_was_propagated_before_what_was_chosen() -> None:
+    entry = {"keys": ["0"], "axes": ["x"], "why": "statements", "proved": True}
+    lost = [{**entry, "source": "chosen", "name": "a"}, {**entry, "source": "propagated", "name": "b"}]
+    assert relaxed_note("priority 0", lost, None, None) == (
+        "priority 0: 1 placement that follows from its statements could not be kept (`relaxed`): other statements "
+        "forbid: x on b; 1 placement that its optimum chose could not be kept (`relaxed`): other statements forbid: "
+        "x on a"
+    )
 
 
 def test_what_was_not_kept_is_told_once() -> None:
