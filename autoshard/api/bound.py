@@ -60,6 +60,7 @@ def check_bound(data: Mapping[str, Any]) -> Check:
 
 def check_refusal(data: Mapping[str, Any]) -> Check:
     """The check of the content of a refusal.json; *not done* where it carries no certificate."""
+    from autoshard.api.refused import conflict_fault, told_faults, trust_line
     from autoshard.plan_record import RefusalRecord
     from autoshard.planning.model import build_model
     from autoshard.questions.again import problem_of
@@ -71,9 +72,12 @@ def check_refusal(data: Mapping[str, Any]) -> Check:
     try:
         model = build_model(problem_of(refusal))
     except InfeasibleError as error:
+        fault = conflict_fault(refusal, error.conflict)
+        if fault:
+            return failed(NO_PLAN, [fault])
         return not_done(
             NO_PLAN, "there is no network to judge a certificate on: making it again ends with the same finding",
-            *str(error).splitlines(),
+            *str(error).splitlines(), trust_line(["reason, the words"]),
         )  # fmt: skip
     except AutoshardError as error:
         return not_done(NO_PLAN, f"the network that the refusal is about cannot be made again: {error}")
@@ -82,11 +86,16 @@ def check_refusal(data: Mapping[str, Any]) -> Check:
     if refusal.certificate is None:
         return not_done(NO_PLAN, "the refusal has no certificate, and there may be plans")
     try:
-        return ok(NO_PLAN, [_proved_none(refusal.certificate, model, refusal)])
+        proved = _proved_none(refusal.certificate, model, refusal)
     except (_Refuted, InputError) as fault:
         return failed(NO_PLAN, [str(fault)])
     except _DAMAGE:
         return failed(NO_PLAN, ["the certificate speaks of memory that the network, made again, does not have"])
+    try:
+        faults, lines = told_faults(refusal, model.problem)
+    except _DAMAGE as error:
+        return failed(NO_PLAN, [f"what the refusal says beside its certificate is damaged: {in_words(error)}"])
+    return failed(NO_PLAN, faults) if faults else ok(NO_PLAN, [proved, *lines])
 
 
 def _proved_none(told: "BoundProof", model: "Model", refusal: "RefusalRecord") -> str:

@@ -79,7 +79,7 @@ def _memory(
 ) -> InfeasibleError:  # fmt: skip
     words = limit_words(problem)
     least = subsets.least((*smallest.statements, subsets.limit_number))
-    fullest, there = _fullest(problem, subsets, (*smallest.statements, subsets.limit_number))
+    fullest, there = fullest_point(problem, subsets, (*smallest.statements, subsets.limit_number))
     helping = relaxations(problem, subsets, smallest, achieved, seconds)
     achieved = _lowest(achieved, helping)
     if cited:
@@ -105,7 +105,7 @@ def _none_found(
             "statements"
         )
     everything = tuple(range(len(problem.statements)))
-    fullest, there = _fullest(problem, subsets, everything)
+    fullest, there = fullest_point(problem, subsets, everything)
     helping = relaxations(problem, subsets, MinimalSet(everything[:MOST_DROPPED], True, False), achieved, seconds)
     achieved = _lowest(achieved, helping)
     lines = [none_within(limit_words(problem), problem.memory_limit, achieved, fullest.bytes, reason)]
@@ -113,7 +113,7 @@ def _none_found(
     return NotFoundError("\n".join(lines), facts=_facts(problem, fullest.bytes, achieved, fullest, there, helping))
 
 
-def _fullest(problem: Problem, subsets: Subsets, kept: Sequence[int]) -> tuple[Least, list[Tensor]]:
+def fullest_point(problem: Problem, subsets: Subsets, kept: Sequence[int]) -> tuple[Least, list[Tensor]]:
     """The bound under all statements, where they leave every value a layout (else under `kept`), and what is held."""
     everything: Sequence[int] = range(len(problem.statements))
     if any(not mask.any() for mask in subsets.masks(everything).values()):

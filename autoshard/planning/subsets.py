@@ -55,8 +55,8 @@ class Subsets:
         everything = list(range(self.limit_number))
         if self.problem.memory_limit is not None:
             everything.append(self.limit_number)
-        if self._surely_not(everything):
-            among = minimal_conflict(everything, lambda kept: not self._surely_not(kept))
+        if self.surely_not(everything):
+            among = minimal_conflict(everything, lambda kept: not self.surely_not(kept))
         else:
             among = everything
         self._known[tuple(everything)] = False
@@ -69,7 +69,7 @@ class Subsets:
     def surely_none(self) -> bool:
         """Whether it is proved, without any search, that no plan exists."""
         everything = list(range(self.limit_number))
-        return self._surely_not([*everything, *([self.limit_number] if self.problem.memory_limit is not None else [])])
+        return self.surely_not([*everything, *([self.limit_number] if self.problem.memory_limit is not None else [])])
 
     def masks(self, kept: Sequence[int]) -> Masks:
         """For each node, the states that these statements leave."""
@@ -82,7 +82,7 @@ class Subsets:
         """The bound on the peak under these statements."""
         return self.memory.under(self.masks(kept))
 
-    def _surely_not(self, kept: Sequence[int]) -> bool:
+    def surely_not(self, kept: Sequence[int]) -> bool:
         """Whether it is proved, without any search, that these statements cannot hold together."""
         if any(not mask.any() for mask in self.masks(kept).values()):
             return True
@@ -93,7 +93,7 @@ class Subsets:
         """Whether these statements can hold together; True also where the search could not settle it in its time."""
         key = tuple(kept)
         if key not in self._known:
-            self._known[key] = not self._surely_not(kept) and self._searched(kept)
+            self._known[key] = not self.surely_not(kept) and self._searched(kept)
         return self._known[key]
 
     def _searched(self, kept: Sequence[int]) -> bool:

@@ -106,6 +106,79 @@ def test_a_refusal_that_was_changed_is_caught(by_search: RefusalRecord, change: 
     assert judged(by_search, change).status is Status.FAILED
 
 
+def fact(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda data: data["facts"].update({key: value})
+
+
+def conflict(*named: str) -> Callable[[dict[str, Any]], None]:
+    return lambda data: data.update(conflict=list(named))
+
+
+def a_change_that_does_not_fit(data: dict[str, Any]) -> None:
+    assert data["facts"]["relaxations"]
+    data["facts"]["relaxations"][0]["fits"] = False
+
+
+FORGED: dict[str, Callable[[dict[str, Any]], None]] = {
+    "proved": fact("proved", False),
+    "limit": fact("limit_bytes", 24_000),
+    "whose limit": fact("limit_from", "device"),
+    "missed": fact("missed_bytes", 1),
+    "achieved": fact("achieved_bytes", 22_000),
+    "least": fact("least_bytes", 10**12),
+    "where": fact("where", "dot_general:99"),
+    "held": fact("held", []),
+    "fits": a_change_that_does_not_fit,
+    "bound": lambda data: data["certificate"].update(bound=1),
+    "of": lambda data: data["certificate"].update(of="plan"),
+    "a statement that nobody made": conflict("memory limit of 23000 bytes per device", "pin x: [{}, {}]"),
+    "nothing": conflict(),
+    "damage": fact("relaxations", [{}]),
+}
+
+
+@pytest.mark.parametrize("change", FORGED.values(), ids=FORGED.keys())
+def test_what_a_refusal_says_beside_its_proof_is_held_against_the_problem(
+    by_search: RefusalRecord, change: Callable[..., None]
+) -> None:
+    assert judged(by_search, change).status is Status.FAILED
+
+
+def test_what_of_a_refusal_nothing_checks_is_taken_on_trust(by_search: RefusalRecord) -> None:
+    (line,) = (line for line in judged(by_search).lines if line.startswith("taken on trust: "))
+    assert "reason, the words" in line and "facts.relaxations" in line and "(minimal)" in line
+
+
+PINNED = [autoshard.Pin("x", "[{}, {}]"), autoshard.Pin("w", "[{}, {}]"), autoshard.Pin("u", '[{"a"}, {}]')]
+
+
+@pytest.fixture(scope="module")
+def by_pins() -> RefusalRecord:
+    """Refused because of what one pin holds; the others have no part in it."""
+    return refused(memory_limit=30_000, constraints=PINNED)
+
+
+def test_statements_that_are_at_odds_are_found_so(by_pins: RefusalRecord) -> None:
+    assert len(by_pins.conflict) == 2 and judged(by_pins).status is Status.OK
+
+
+def test_an_innocent_statement_in_the_conflict_is_caught(by_pins: RefusalRecord) -> None:
+    found = judged(by_pins, lambda data: data["conflict"].append('pin u: [{"a"}, {}]'))
+    assert found.status is Status.FAILED and "said to be minimal" in found.lines[0]
+
+
+def test_statements_that_can_hold_together_are_no_conflict(by_pins: RefusalRecord) -> None:
+    found = judged(by_pins, lambda data: data["conflict"].pop())
+    assert found.status is Status.FAILED and "can hold together" in found.lines[0]
+
+
+def test_another_conflict_of_statements_that_leave_no_layout_is_caught() -> None:
+    pins = [autoshard.Pin("x", '[{"a"}, {}]'), autoshard.Pin("x", '[{"b"}, {}]'), autoshard.Pin("w", "[{}, {}]")]
+    record = refused(constraints=pins)
+    found = judged(record, lambda data: data["conflict"].append("pin w: [{}, {}]"))
+    assert found.status is Status.FAILED and "conflict is said to be" in found.lines[0]
+
+
 def test_a_refusal_without_its_certificate_proves_nothing(by_search: RefusalRecord) -> None:
     assert judged(by_search, lambda data: data.pop("certificate")).status is Status.NOT_DONE
 
