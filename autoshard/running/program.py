@@ -111,7 +111,7 @@ def run(job: Job, report: Report) -> None:
         if problem.model is not None:
             record["loss"] = _scalar(result[1]["loss"])
         report(record)
-    outputs = jax.tree.leaves(result)
+    outputs = [leaf for leaf in jax.tree.leaves(result) if isinstance(leaf, jax.Array)]  # others are static
     report(
         {
             "outputs": [

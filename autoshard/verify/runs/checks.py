@@ -210,6 +210,7 @@ def runnable_of(config: Mapping[str, Any], program: Mapping[str, Any]) -> Runnab
     from autoshard.config.load import Config
     from autoshard.config.problem import build_problem, told_of_tracing
     from autoshard.frontends.jax.function import trace
+    from autoshard.verify.runs.numeric import arguments_like
 
     read = Config.from_dict(config)
     problem = build_problem(read)
@@ -228,9 +229,9 @@ def runnable_of(config: Mapping[str, Any], program: Mapping[str, Any]) -> Runnab
     def arguments() -> tuple[Any, ...]:
         if problem.model is not None:
             return _without_zeros(problem.model.init(0)), next(iter(problem.model.batches(0)))
-        return _arguments(problem.specs) if problem.arguments is None else problem.arguments(0)
+        return arguments_like(problem.specs) if problem.arguments is None else problem.arguments(0)
 
-    return Runnable(traced, problem.function, arguments, problem)
+    return Runnable(traced, traced.function, arguments, problem)
 
 
 def runnable_from(
@@ -243,27 +244,12 @@ def runnable_from(
 ) -> Runnable:
     """The function that a caller passes, to be run with random arguments. options: those of `trace`."""
     from autoshard.frontends.jax.function import trace
+    from autoshard.verify.runs.numeric import arguments_like
 
     traced = trace(f, *specs, argnames=argnames, name=name, **options)
     if traced.call is not None:
         specs = traced.call.arrays(traced.call.arguments)
-    return Runnable(traced, traced.function, lambda: _arguments(specs))
-
-
-def _arguments(specs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Random arrays of the types that JAX makes of these; numbers stay as they are, weakly typed."""
-    import jax
-    from jax import tree_util
-
-    from autoshard.verify.runs.numeric import random_arguments
-
-    def type_of(leaf: Any) -> Any:
-        extended = jax.numpy.issubdtype(leaf.dtype, jax.dtypes.extended)
-        return leaf if extended else jax.ShapeDtypeStruct(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
-
-    leaves, tree = tree_util.tree_flatten(specs)
-    fresh = iter(random_arguments([type_of(leaf) for leaf in leaves if hasattr(leaf, "dtype")]))
-    return tuple(tree_util.tree_unflatten(tree, [next(fresh) if hasattr(x, "dtype") else x for x in leaves]))
+    return Runnable(traced, traced.function, lambda: arguments_like(specs))
 
 
 def _without_zeros(state: Any) -> Any:

@@ -249,3 +249,17 @@ def random_arguments(types: Sequence[Any], *, seed: int = 0, integers_below: int
         else:
             out.append(jax.numpy.asarray(rng.integers(0, integers_below, t.shape), t.dtype))
     return out
+
+
+def arguments_like(specs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Random arrays of the types that JAX makes of these; numbers stay as they are, weakly typed."""
+    import jax
+    from jax import tree_util
+
+    def type_of(leaf: Any) -> Any:
+        extended = jax.numpy.issubdtype(leaf.dtype, jax.dtypes.extended)
+        return leaf if extended else jax.ShapeDtypeStruct(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
+
+    leaves, tree = tree_util.tree_flatten(specs)
+    fresh = iter(random_arguments([type_of(leaf) for leaf in leaves if hasattr(leaf, "dtype")]))
+    return tuple(tree_util.tree_unflatten(tree, [next(fresh) if hasattr(x, "dtype") else x for x in leaves]))
