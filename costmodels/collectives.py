@@ -93,9 +93,7 @@ class LevelCost:
     seconds_per_byte: float
     bytes_sent_per_byte: float  # bytes that one device sends on this level, per byte of V
     dims: tuple[int, ...] = ()  # dimensions of a torus that it keeps busy
-    finite: float = (
-        1.0  # the (n-1)/n in its seconds, n the units whose traffic crosses its links; 1 where there is none
-    )
+    finite: float = 1.0  # the (n-1)/n in its seconds, n the units that its links join; 1 where there is none
 
 
 @dataclass(frozen=True, slots=True)

@@ -330,7 +330,7 @@ class Machine:
         crossing = traffic / compiled.share_of_memory(kind)
         flops, bytes_ = np.asarray(flops) * flops_cost, np.asarray(bytes_) * crossing
         written = compiled.written(kind, family_of(dtype)) / compiled.memory
-        if written and unit == "matmul":
+        if written:
             at_work = self.compute_s(flops, 0.0, dtype, unit) + self.compute_s(0.0, np.asarray(result) * written, dtype)
             busy = np.maximum(at_work, self.compute_s(0.0, bytes_, dtype, unit))
         elif compiled.takes_turns(kind):

@@ -132,19 +132,18 @@ def fit(
     common: Sequence[str] = (),
     *,
     most: Mapping[str, float],
-    usual: Mapping[str, float] | None = None,
+    usual: Mapping[str, float] = USUAL,
 ) -> dict[str, dict[str, float]]:
     """Chip -> the numbers that agree best with the programs, in log seconds.
 
     own: numbers that each chip has for itself; common: those of all chips of one compiler. most: the largest value of a
-    number. usual: what numbers are taken for where no program tells, in place of `USUAL`.
+    number. usual: what numbers are taken for where no program tells.
     """
     from scipy.optimize import least_squares
 
     chips = sorted({one.chip for one in programs})
     names = [(chip, name) for chip in chips for name in own] + [("", name) for name in common]
-    expected = {**USUAL, **(usual or {})}
-    start = np.log([expected[name] for _, name in names])
+    start = np.log([usual[name] for _, name in names])
     top = np.log([most.get(name, 20.0) for _, name in names])
 
     def numbers(x: np.ndarray, chip: str) -> dict[str, float]:

@@ -25,7 +25,7 @@ OWN: Final = (
     "bf16", "f32", "convolution", "attention_peak", "attention", "scores", "matmul_memory", "elementwise", "reduced",
     "update", "written", "start",
 )  # fmt: skip
-USUAL: Final[Mapping[str, float]] = {"attention_peak": 0.5}
+USUAL: Final[Mapping[str, float]] = {**amounts.USUAL, "attention_peak": 0.5}
 """Matmuls of attention come about as near the peak as others; what they wait for is memory."""
 UNFITTED: Final[Mapping[str, Any]] = {
     "matmul": {"bf16": 1.0}, "convolution": 1.0, "memory": 1.0, "elementwise": 1.0, "update": 1.0, "attention": 1.0,

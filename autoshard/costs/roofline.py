@@ -32,9 +32,9 @@ def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, pri
     sizes = local_sizes(rule, shards)
     flops = local_flops(op, program, sizes)
     moved = local_bytes(op, program, sizes, fusion)
-    unit = MATMUL if is_matmul(op) else VECTOR
+    unit, made = (MATMUL, result_bytes(op, program, sizes)) if is_matmul(op) else (VECTOR, 0.0)
     dtype = dtype_of_work(op, program)
-    kind, made = prices.kind_of(op, program), result_bytes(op, program, sizes)
+    kind = prices.kind_of(op, program)
     seconds = np.asarray(prices.machine.work_s(kind, flops, moved, dtype, unit, made), np.float64)
     if kind is WorkKind.UPDATED:  # partial sums are moved first, and then nothing fuses with the matmul
         alone = np.asarray(prices.machine.work_s(WorkKind.MATMUL, flops, moved, dtype, unit, made), np.float64)

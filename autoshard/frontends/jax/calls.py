@@ -51,7 +51,8 @@ class Call:
     @property
     def plain(self) -> bool:
         """Whether the call has arrays by position only, and its result arrays only."""
-        static = self.static or any(any(flags) for flags in (*self.leaves.values(), *(self.result or ())[2:]))
+        result = () if self.result is None else self.result[2]
+        static = self.static or any(any(flags) for flags in (*self.leaves.values(), result))
         return not (self.named or self.keywords or static)
 
     @property

@@ -193,7 +193,7 @@ class Pricer:
         work, moved = flop(op, placed, graph), moved_bytes(op, placed, graph, exists)
         kind = self._kind(op, placed)
         beside = float(self.machine.compute_s(vector_flop_of_kernel(op, placed), 0.0, dtype, "vector"))
-        made = made_bytes(op, placed, graph)
+        made = made_bytes(op, placed, graph) if unit == "matmul" else 0.0
         return max(float(self.machine.work_s(kind, work, moved, dtype, unit, made)), beside)
 
     def crossing(self, op: Node, placed: Placed) -> float:
