@@ -298,20 +298,22 @@ class Plan(PlanRecord):
     def jit(self, *, form: str | None = None, **options: Any) -> Any:
         """The jitted function: arrays in and out as before, sharded as planned. `options` go to `jax.jit`.
 
-        It is called as `f` was planned, keywords and static leaves included. form: ``explicit``, ``constraints`` or
-        ``auto`` (see `with_form`); by default the one that the plan was asked for.
+        It is called as `f` was planned, keywords and static leaves included. form: see `with_form`; by default the one
+        that the plan was asked for.
         """
         plan = self if form is None else self.with_form(form)
         return plan.lower(plan.runs_as).jit(**options)
 
     @property
     def runs_as(self) -> str:
-        """The form in which `jit` hands the plan to XLA: ``explicit`` or ``constraints``."""
+        """The form in which `jit` hands the plan to XLA: ``explicit``, ``constraints`` or ``shardings``."""
         return "explicit" if self.form is None else self.form.form
 
     def with_form(self, form: str, *, compiler: str = "auto", progress: Callable[[str], None] | None = None) -> Plan:
-        """The plan, to be run in a form: ``explicit``, ``constraints``, or ``auto``: in which of the two a simulated
-        step is quicker, which `Plan.form` then tells; `autoshard.api.forms`. compiler: who judges (`tpu`, `own`).
+        """The plan, to be run in a form: ``explicit``, ``constraints``, ``shardings``, or in the one in which a step is
+        quickest by simulation, of the first two (``auto``) or of all (``all``), which `Plan.form` then tells.
+
+        compiler: who judges (`tpu`, `own`). `UnsupportedError` where a form leaves to XLA what is stated.
         """
         from autoshard.api.forms import choose_form
 

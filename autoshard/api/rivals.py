@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from autoshard.api.forms import AUTO, WORTH, chosen_of
+from autoshard.api.forms import ALL, AUTO, WORTH, chosen_of
+from autoshard.api.held_forms import check_held
 from autoshard.api.simulate import FORMS, simulate
 from autoshard.errors import InputError, UnsupportedError
-from autoshard.plan_record import RUN_FORMS, ChosenForm, JudgedRival, JudgedRivals
+from autoshard.plan_record import PLACED_FORMS, RUN_FORMS, ChosenForm, JudgedRival, JudgedRivals
 from autoshard.questions.again import options_of
 from autoshard.questions.rivals import GIVEN, Near, Rivals, near_rivals
 from autoshard.simulation.ahead import judge_of
@@ -71,7 +72,7 @@ def simulate_rivals(
     Rivals are those of `autoshard.questions.rivals`; equal plans are simulated once. forms, compiler, clock: those of
     `simulate`. roles: the logical axes of the inputs, for named strategies; slow: mesh axes between slices; by default
     those of the plan's config. The given plan is kept unless another one is quicker by half a percent (`WORTH`), and so
-    are written-out collectives. A form in which no plan runs (``shardings``) is simulated, and never chosen.
+    are written-out collectives. A form that leaves something to XLA that is stated (`held_forms`) is refused.
 
     A plan that the compiler refuses (for want of memory, say) is not chosen, the given one included. time_limit:
     seconds of wall clock of the search for rivals, a guard; compiling does not count.
@@ -84,8 +85,6 @@ def simulate_rivals(
     for form in forms:
         if form not in FORMS:
             raise InputError(f"no form {form!r}; there are {', '.join(FORMS)}")
-    if not set(forms) & set(RUN_FORMS):
-        raise InputError(f"rivals are judged in a form in which plans run: {' or '.join(RUN_FORMS)}")
     judge, _ = judge_of(plan.machine, compiler)
     if plan.traced is None and judge is not None:
         raise InputError("to be compiled the plan must hold its function: call plan.attach(f, *specs) first")
@@ -99,6 +98,7 @@ def simulate_rivals(
     def run(near: Near[Plan], form: str, by: str) -> Simulation:
         if progress is not None:
             progress(f"simulating {near.name} as {form}")
+        check_held(near.plan, form)
         hand = None if keep is None else partial(keep, near.name, form)
         return simulate(near.plan, form=form, compiler=by, clock=clock, name=near.name, keep=hand)
 
@@ -117,12 +117,12 @@ def _by_one_judge(
     say why.
     """
     found = [_forms_of(run, one, forms, compiler) for one in near]
-    if any(set(simulations) & set(RUN_FORMS) for _, simulations, _ in found):
+    if any(simulations for _, simulations, _ in found):
         return found, ()
     refused = [f"{one.name} as {form}: {why}" for one, _, reasons in found for form, why in reasons.items()]
     if compiler != AUTO:
         raise UnsupportedError(f"none of {len(near)} plans can be judged: {'; '.join(refused)}")
-    own = [_forms_of(run, one, [form for form in forms if form in RUN_FORMS], "own") for one in near]
+    own = [_forms_of(run, one, forms, "own") for one in near]
     if not any(simulations for _, simulations, _ in own):
         raise UnsupportedError(f"none of {len(near)} plans can be judged: {'; '.join(refused)}")
     return own, tuple(f"not by the compiler: {text}" for text in refused)
@@ -144,10 +144,10 @@ def _judged(rivals: Rivals[Plan], within: float, found: _Found, told: tuple[str,
     """The choice among what was simulated."""
     forms: dict[str, ChosenForm] = {}
     for near, simulations, refused in found:
-        running = [s for form, s in simulations.items() if form in RUN_FORMS]
-        if running:
-            notes = [f"{form}: {text}" for form, text in refused.items() if form in RUN_FORMS]
-            forms[near.name] = chosen_of(running, notes)
+        if simulations:
+            notes = [f"{form}: {text}" for form, text in refused.items()]
+            asked = AUTO if {*simulations, *refused} <= set(PLACED_FORMS) else ALL
+            forms[near.name] = chosen_of(list(simulations.values()), notes, asked)
     seconds = {name: form.seconds[form.form] for name, form in forms.items()}
     best = min(seconds, key=lambda name: (seconds[name], name != GIVEN))
     if GIVEN in seconds and seconds[best] > (1 - WORTH) * seconds[GIVEN]:
@@ -176,7 +176,7 @@ def _form_of(form: ChosenForm) -> ChosenForm | None:
     """The form as the plan has it: with the seconds of both where both were judged."""
     if len(form.seconds) > 1:
         return form
-    return None if form.form == "explicit" else ChosenForm(asked="constraints", form="constraints")
+    return None if form.form == "explicit" else ChosenForm.from_dict({"asked": form.form, "form": form.form})
 
 
 def _note(record: JudgedRivals, mine_s: float, given_s: float | None) -> str:

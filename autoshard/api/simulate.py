@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from autoshard.costs.steptime import whole_bytes
 from autoshard.errors import InputError, UnsupportedError
-from autoshard.plan_record import OWN_SCHEDULER, RUN_FORMS
+from autoshard.plan_record import OWN_SCHEDULER, PLACED_FORMS
 from autoshard.report.amounts import bytes_text
 from autoshard.simulation.ahead import Compiler, judge_of
 from autoshard.simulation.compiled import Compiled
@@ -111,8 +111,8 @@ def read(plan: Plan, module: Module, title: str, form: str, clock: str, judge: C
 
 
 def _own(plan: Plan, title: str, form: str, notes: tuple[str, ...]) -> Simulation:
-    if form not in RUN_FORMS:
-        raise InputError(f"our own scheduler knows the forms {' and '.join(RUN_FORMS)}, found {form!r}")
+    if form not in PLACED_FORMS:
+        raise UnsupportedError(f"our own scheduler knows the forms {' and '.join(PLACED_FORMS)}, found {form!r}")
     if form != "explicit":
         check_form(plan, form)
         notes += (

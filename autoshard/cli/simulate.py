@@ -43,7 +43,8 @@ def simulate(
     trace: Annotated[Path | None, typer.Option(help="Write the timelines as a trace for ui.perfetto.dev.")] = None,
     keep: Annotated[Path | None, typer.Option(help="A folder for the compiled texts.")] = None,
     write: Annotated[
-        bool, typer.Option("--write", help="With --form auto: have the plan run in the quicker form from now on.")
+        bool,
+        typer.Option("--write", help="With --form auto or all: have the plan run in the quickest one from now on."),
     ] = False,
     rivals: Annotated[
         str | None,
@@ -69,24 +70,24 @@ def simulate(
     from autoshard.simulation.ahead import prepare
 
     prepare()
-    from autoshard.api.forms import by_one_judge
+    from autoshard.api.forms import JUDGED, by_one_judge
     from autoshard.api.simulate import FORMS, simulate
     from autoshard.files import check_writable, write_text
-    from autoshard.plan_record import RUN_FORMS
+    from autoshard.plan_record import PLACED_FORMS
     from autoshard.report.simulations import form_text, simulation_lines
     from autoshard.running.group import existing_plan
     from autoshard.simulation.trace import trace_events
 
-    auto = form == "auto"
     check_together(rivals, output, time_limit, write)
-    if write and not auto:
-        raise InputError("--write keeps the form that --form auto chooses: add --form auto")
-    forms = {"all": list(FORMS), "auto": list(RUN_FORMS)}.get(form) or [part.strip() for part in form.split(",")]
+    if write and form not in JUDGED:
+        raise InputError("--write keeps the form that --form auto or --form all chooses: add one of them")
+    auto = form == "auto" or write
+    forms = list(JUDGED.get(form, ())) or [part.strip() for part in form.split(",")]
     for one in forms:
         if one not in FORMS:
             raise InputError(f"--form: no form {one!r}; there are {', '.join(FORMS)}, all and auto")
-    if compiler == "own" and not set(forms) <= set(RUN_FORMS):
-        raise InputError(f"--compiler own knows the forms {' and '.join(RUN_FORMS)}")
+    if compiler == "own" and not set(forms) <= set(PLACED_FORMS):
+        raise InputError(f"--compiler own knows the forms {' and '.join(PLACED_FORMS)}")
     for file in plans:
         existing_plan(file)
         if trust:
@@ -111,7 +112,7 @@ def simulate(
             return simulate(plan, form=one, compiler=by, clock=clock, name=title, keep=hand)
 
         if auto:
-            found, form_of_plan = by_one_judge(run, compiler)
+            found, form_of_plan = by_one_judge(plan, run, compiler, JUDGED[form])
             simulations += found
             chosen.append(form_of_plan)
             if write:

@@ -268,8 +268,9 @@ class Settings(Section):
     """How to decide: `joint`, `staged`, `greedy`, `basic` and others."""
     objective: Literal["serial", "overlap"] = "serial"
     """What is minimised: the sum of all work, or what a device waits for."""
-    form: Literal["explicit", "constraints", "auto"] = "explicit"
-    """How XLA gets the plan: collectives written out, a constraint on every value, or which is simulated as quicker."""
+    form: Literal["explicit", "constraints", "shardings", "auto", "all"] = "explicit"
+    """How XLA gets the plan: collectives written out, a constraint on every value, shardings of inputs and outputs,
+    or the quickest by simulation, of the first two or of all."""
     solver: SolverSection = SolverSection()
     """How hard the solver tries."""
     devices: Literal["simulated", "real"] = "simulated"

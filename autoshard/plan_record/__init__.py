@@ -3,6 +3,7 @@
 from autoshard.plan_record.asked import AskedRecord
 from autoshard.plan_record.parts import (
     OWN_SCHEDULER,
+    PLACED_FORMS,
     RUN_FORMS,
     BaselineCost,
     BoundProof,
@@ -27,6 +28,7 @@ from autoshard.plan_record.refusal import RefusalRecord
 
 __all__ = [
     "OWN_SCHEDULER",
+    "PLACED_FORMS",
     "RUN_FORMS",
     "AskedRecord",
     "BaselineCost",

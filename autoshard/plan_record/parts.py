@@ -207,9 +207,11 @@ class ToldOptions(Part):
     objective: Literal["serial", "overlap"] | None = None
 
 
-RunForm = Literal["explicit", "constraints"]
+RunForm = Literal["explicit", "constraints", "shardings"]
 RUN_FORMS: tuple[RunForm, ...] = get_args(RunForm)
-"""The forms that hold the plan, and in which it is run."""
+"""The forms in which a plan is run."""
+PLACED_FORMS: tuple[RunForm, ...] = RUN_FORMS[:2]
+"""Those that hold what the plan decides about values inside: collectives too, or placements alone."""
 OWN_SCHEDULER = "autoshard's scheduler"
 """The judge where no compiler is."""
 
@@ -221,7 +223,7 @@ class ChosenForm(Part):
     seconds: of a step by form; notes: forms that were not judged, and why.
     """
 
-    asked: Literal["constraints", "auto"]
+    asked: Literal["constraints", "shardings", "auto", "all"]
     form: RunForm
     judge: str | None = None
     seconds: dict[str, Number] = Field(default_factory=dict)
@@ -229,9 +231,12 @@ class ChosenForm(Part):
 
     @property
     def saves_s(self) -> float:
-        """Seconds of a step that the form saves beside the other one; 0 where only one is known."""
-        others = [s for name, s in self.seconds.items() if name != self.form]
-        return max(0.0, others[0] - self.seconds[self.form]) if others and self.form in self.seconds else 0.0
+        """Seconds of a step that the form saves beside written-out collectives, or beside the next best where these are
+        not known; 0 where only one is known."""
+        others = {name: s for name, s in self.seconds.items() if name != self.form}
+        if not others or self.form not in self.seconds:
+            return 0.0
+        return max(0.0, others.get("explicit", min(others.values())) - self.seconds[self.form])
 
 
 class ToldChange(Part):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from autoshard.plan_record import OWN_SCHEDULER, RUN_FORMS
+from autoshard.plan_record import OWN_SCHEDULER
 from autoshard.report.amounts import seconds_text
 
 Json = Mapping[str, Any]
@@ -40,7 +40,7 @@ def rival_lines(rivals: Json, runs_as: str, file: str = "") -> list[str]:
             "the judge is autoshard's own scheduler, which takes the plan's own prices: it is no independent judge. "
             "libtpu is one, for tpu_v5e, tpu_v5p and tpu_v6e, and JAX's CUDA plugin for NVIDIA GPUs"
         )
-    return [*lines, _last(rivals, rows[0], runs_as, file)]
+    return [*lines, _last(rivals, runs_as, file)]
 
 
 def _left_out(rivals: Json) -> list[str]:
@@ -56,7 +56,7 @@ def _left_out(rivals: Json) -> list[str]:
     return lines + [f"left out {one['name']}: {one['reason']}" for one in rivals["left_out"] if one not in beyond]
 
 
-def _last(rivals: Json, first: tuple[float, Json, str], runs_as: str, file: str) -> str:
+def _last(rivals: Json, runs_as: str, file: str) -> str:
     """Which plan is quickest, by how much, and how to have it."""
     given = rivals["compared"][0]
     chosen = next(one for one in rivals["compared"] if one["name"] == rivals["chosen"])
@@ -77,11 +77,6 @@ def _last(rivals: Json, first: tuple[float, Json, str], runs_as: str, file: str)
         text = (
             f"quickest: {chosen['name']} as {runs_as}, {seconds_text(mine)}, {how}; its modelled seconds are "
             f"{model:+.1%} beside the given plan's"
-        )
-    if first[2] not in RUN_FORMS and first[0] < mine:
-        text += (
-            f". {first[1]['name']} as {first[2]} takes {seconds_text(first[0])}, but no plan runs so: "
-            "XLA decides all within"
         )
     if file:
         return f"{text}; written to {file}"
@@ -105,8 +100,8 @@ def chosen_text(rivals: Json) -> str:
 
 
 def _seconds(one: Json) -> float | None:
-    """Of a step in the quicker of the forms in which plans run; None where it was judged in none."""
-    return min((s for form, s in one["seconds"].items() if form in RUN_FORMS), default=None)
+    """Of a step in the quickest form; None where it was judged in none."""
+    return min(one["seconds"].values(), default=None)
 
 
 def _count(rivals: Json) -> str:

@@ -14,6 +14,9 @@ _WORK = (
 """What the core does in a step, which adds up to it."""
 
 
+_LEFT_TO_XLA = {"constraints": "the collectives", "shardings": "all between inputs and outputs"}
+
+
 def simulation_lines(simulations: Sequence[Mapping[str, Any]]) -> list[str]:
     """Lines for `Simulation.to_dict()`s, fastest last in detail and first in the ranking, which ends the text."""
     lines = detail_lines(simulations)
@@ -66,13 +69,19 @@ def _one(one: Mapping[str, Any]) -> list[str]:
 
 
 def form_text(form: Mapping[str, Any]) -> str:
-    """``ChosenForm.to_dict()`` in a few words: which form, how much quicker, and who says so."""
+    """``ChosenForm.to_dict()`` in a few words: which form, how much quicker, who says so, and what is left to XLA."""
+    left = _LEFT_TO_XLA.get(form["form"], "")
+    return _chosen(form) + (f"; XLA decides {left}" if left else "")
+
+
+def _chosen(form: Mapping[str, Any]) -> str:
     if form["judge"] is None:
         return f"{form['form']}, as stated"
     seconds = form["seconds"]
-    other = next((name for name in seconds if name != form["form"]), None)
-    if other is None:
-        return f"{form['form']}, {seconds_text(seconds[form['form']])}; the other one cannot be, by {form['judge']}"
+    others = sorted((name for name in seconds if name != form["form"]), key=lambda n: (n != "explicit", seconds[n]))
+    if not others:
+        return f"{form['form']}, {seconds_text(seconds[form['form']])}; no other one can be, by {form['judge']}"
+    other = others[0]
     mine, its = seconds[form["form"]], seconds[other]
     if mine == its:
         how = f"as quick as {other}"
@@ -80,7 +89,7 @@ def form_text(form: Mapping[str, Any]) -> str:
         how = f"{seconds_text(its)} as {other}, which is not worth it"
     else:
         how = f"{seconds_text(its - mine)} quicker than {other} ({1 - mine / its:.1%})"
-    return f"{form['form']}, {seconds_text(mine)}, {how}; by {form['judge']}"
+    return f"{form['form']}, {seconds_text(mine)}, {how}, by {form['judge']}"
 
 
 def _share(plan: float, step: float) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 AUTO = "auto"
-Form = Literal["explicit", "constraints", "auto"]
+Form = Literal["explicit", "constraints", "shardings", "auto", "all"]
 LoopParts = int | Sequence[int] | str | None
 """In how many parts loops run; ``auto`` where that is to be found."""
 

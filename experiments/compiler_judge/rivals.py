@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 NEAR = 0.05
 """How far a candidate may be priced above the best of ours (serial, plain machine), or above the least of all by the
 calibrated machine, to be a rival (`autoshard.questions.rivals`)."""
-RUN = ("explicit", "constraints")
-"""Forms in which a plan runs (`autoshard.api.simulate.RUN_FORMS`): only these can be chosen."""
+RUN = ("explicit", "constraints", "shardings")
+"""Forms in which a plan runs (`autoshard.plan_record.RUN_FORMS`): only these can be chosen."""
 
 
 def near(rows: Sequence[Mapping[str, str]], case: str, ours: Sequence[str]) -> list[str]:
@@ -66,7 +66,7 @@ def best_of_cases(done: Sequence[Mapping[str, str]], ours: Sequence[str], enough
 
 
 def with_rivals(done: Sequence[Mapping[str, str]], ours: Sequence[str], enough: int) -> Iterator[str]:
-    """What `autoshard simulate --rivals 5 --form auto` chooses of the candidates: the quickest of those near ours.
+    """What `autoshard simulate --rivals 5 --form all` chooses of the candidates: the quickest of those near ours.
 
     ours: the names of our plans. enough: candidates from which on a case is judged.
     """
@@ -78,7 +78,7 @@ def with_rivals(done: Sequence[Mapping[str, str]], ours: Sequence[str], enough: 
         named = sorted({r["candidate"] for r in asked} - set(ours))
         chosen, best = (min(some, key=lambda r: float(r["expected_s"])) for some in (asked, mine))
         behind = float(chosen["expected_s"]) / float(best["expected_s"]) - 1
-        first = min(asked, key=lambda r: (float(r["serial_s"]), r["form"] != RUN[0]))
+        first = min(asked, key=lambda r: (float(r["serial_s"]), RUN.index(r["form"])))
         saved = 1 - float(chosen["expected_s"]) / float(first["expected_s"])
         seconds = sum(float(r["compile_s"]) for r in asked if r["candidate"] not in ours)
         compiled += [seconds] if named else []

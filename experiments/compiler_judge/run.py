@@ -68,7 +68,7 @@ def run(case: Case, wanted: list[tuple[str, str]], compiles: bool = True) -> Ite
     from autoshard.errors import AutoshardError
     from autoshard.frontends.jax.function import trace
     from autoshard.lowering.lower import lower
-    from autoshard.plan_record import RUN_FORMS
+    from autoshard.plan_record import PLACED_FORMS
     from autoshard.planning import Problem, build_model, decide
     from autoshard.search.baselines import price_baselines
     from autoshard.simulation.ahead import compiler_for
@@ -101,7 +101,7 @@ def run(case: Case, wanted: list[tuple[str, str]], compiles: bool = True) -> Ite
             cost = price(traced.program, schedule, fusion, StepPrices(on, schedule.mesh))
             found += [cost.step_s, Exposure.of("overlap", traced.program, on).seconds(cost)]
         prices: dict[str, float] = dict(zip(PRICES, found, strict=True))
-        if form in RUN_FORMS:
+        if form in PLACED_FORMS:
             plan: Any = SimpleNamespace(program=traced.program, schedule=schedule, machine=calibrated, cost=cost)
             prices["own_s"] = own_timeline(plan, form).seconds
         return prices

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.ad_checkpoint import checkpoint_name
+from rival_cases import plain
 
 import autoshard
 from autoshard.api.forms import WORTH, chosen_of
@@ -17,6 +19,7 @@ from autoshard.plan_record import ChosenForm
 from autoshard.simulation.clock import CORE, MATMUL, Event, Timeline
 from autoshard.simulation.own import own_timeline, windowed
 from autoshard.simulation.result import Simulation
+from autoshard.verify import check_plan
 
 ROWS, WIDTH = 8192, 4096
 
@@ -101,7 +104,7 @@ def test_plans_that_are_written_out_say_nothing_of_forms(plan):
 
 
 def test_unknown_forms_are_refused(plan):
-    with pytest.raises(InputError, match="'mlir'; there are explicit, constraints, auto"):
+    with pytest.raises(InputError, match="'mlir'; there are explicit, constraints, shardings, auto, all"):
         plan.with_form("mlir")
     with pytest.raises(InputError, match="form: expected"):
         planned(form="fast")
@@ -117,24 +120,40 @@ def test_constraints_give_the_results_of_the_plan_in_its_shardings():
     assert result.sharding.is_equivalent_to(plan.out_shardings, 2)
 
 
-def test_verification_runs_the_constraints_and_counts_the_collectives_of_xla():
-    plan = planned(width=512, form="constraints")
+@pytest.mark.parametrize("form", ["constraints", "shardings"])
+def test_verification_runs_the_form_and_counts_the_collectives_of_xla(form):
+    plan = planned(width=512, form=form)
     specs = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((ROWS, 512), (512, 512))]
-    asked = {"mesh": {"a": 4}, "hardware": "tpu_v5e", "constraints": plan_pins()}
-    report = plan.verify(gradient, *specs, **asked)
+    report = plan.verify(gradient, *specs, mesh={"a": 4}, hardware="tpu_v5e", constraints=plan_pins())
     check = report.checks[-1]
     assert (check.name, check.status) == ("the form in which the plan runs", "ok")
     assert "inputs and outputs are sharded as planned" in check.lines
     assert check.lines[-1].startswith("collectives are XLA's own: of 1 planned")
+
+
+def test_a_form_that_is_slower_by_the_plans_own_figures_fails_verification():
+    plan = planned(width=512, form="constraints")
+    specs = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((ROWS, 512), (512, 512))]
     slow = replace(
         plan,
         form=ChosenForm(asked="auto", form="constraints", judge="j", seconds={"explicit": 1.0, "constraints": 2.0}),
     )
-    assert not slow.verify(gradient, *specs, **asked).ok
+    assert not slow.verify(gradient, *specs, mesh={"a": 4}, hardware="tpu_v5e", constraints=plan_pins()).ok
 
 
 def plan_pins():
     return [autoshard.Pin("x", '[{"a"}, {}]'), autoshard.Pin("w", "[{}, {}]"), autoshard.Pin("out", '[{"a"}, {}]')]
+
+
+def test_as_shardings_the_results_are_those_of_the_plan_in_its_shardings():
+    plan = planned(width=512, form="shardings")
+    arrays = [np.random.default_rng(0).standard_normal(s).astype(np.float32) for s in ((ROWS, 512), (512, 512))]
+    run = plan.jit()
+    assert "sharding_constraint" not in str(jax.make_jaxpr(run)(*arrays))
+    result = run(*plan.place(*arrays))
+    np.testing.assert_allclose(result, plan.jit(form="explicit")(*plan.place(*arrays)), rtol=1e-3, atol=1)
+    assert result.sharding.is_equivalent_to(plan.out_shardings, 2)
+    assert autoshard.Plan.from_dict(plan.to_dict()).runs_as == "shardings"
 
 
 def test_a_planned_function_runs_in_its_form():
@@ -150,6 +169,71 @@ def test_values_in_host_memory_are_refused_as_constraints():
             lambda x: x + 1, jax.ShapeDtypeStruct((8, 8), jnp.float32), mesh={"a": 2}, hardware="tpu_v5e",
             constraints=autoshard.MemoryKind("x", "pinned_host"), form="constraints",
         )  # fmt: skip
+
+
+# statements that a form leaves to XLA
+
+
+INNER = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((64, 32), (32, 64))]
+LEFT_TO_XLA = {
+    "a collective that is forbidden": (autoshard.NoCollective("b"), {}, ("constraints", "shardings")),
+    "a number of reshards": (autoshard.MaxReshards(9), {}, ("constraints", "shardings")),
+    "a sharding inside": (autoshard.Pin("@hidden", '[{"a"}, {}]'), {}, ("shardings",)),
+    "what an axis is for": (autoshard.AxisOnly("b", ["w"]), {}, ("shardings",)),
+    "a memory limit": ((), {"memory_limit": "1MiB"}, ("shardings",)),
+    "an input": (autoshard.Pin("x", '[{"a"}, {}]'), {}, ()),
+    "inputs and outputs alike": (autoshard.SameSharding(["x", "out"]), {}, ()),
+}
+
+
+def hidden(x, w):
+    return (checkpoint_name(x @ w, "hidden") @ w.T @ w).T @ x
+
+
+@pytest.fixture(scope="module", params=LEFT_TO_XLA)
+def stated(request):
+    statement, words, refused = LEFT_TO_XLA[request.param]
+    plan = autoshard.plan(
+        hidden, *INNER, mesh={"a": 2, "b": 2}, hardware="tpu_v5e", effort=0.2, constraints=statement, **words
+    )
+    return plan, refused
+
+
+def test_a_form_is_refused_where_xla_need_not_hold_what_is_stated(stated):
+    plan, refused = stated
+    for form in ("constraints", "shardings"):
+        if form in refused:
+            with pytest.raises(UnsupportedError, match=f"as {form} XLA's partitioner decides .* form 'explicit' holds"):
+                plan.with_form(form)
+        else:
+            assert plan.with_form(form).runs_as == form
+
+
+def test_the_quickest_form_is_one_that_holds_what_is_stated(stated):
+    plan, refused = stated
+    form = plan.with_form("auto", compiler="own").form
+    assert ("constraints" in form.seconds) == ("constraints" not in refused)
+    told = any(note.startswith("constraints: as constraints XLA's partitioner") for note in form.notes)
+    assert told == ("constraints" in refused)
+
+
+def test_verification_finds_a_form_that_leaves_to_xla_what_is_stated(stated):
+    plan, refused = stated
+    for form in ("constraints", "shardings"):
+        report = check_plan(plain(plan.run_as(ChosenForm.from_dict({"asked": form, "form": form}))))
+        assert [f"the plan runs as {form}" in str(f) for f in report.findings] == [True] * (form in refused)
+
+
+def test_our_own_scheduler_leaves_out_what_it_does_not_know(plan):
+    form = plan.with_form("all", compiler="own").form
+    assert set(form.seconds) == {"explicit", "constraints"}
+    assert any("our own scheduler knows the forms explicit and constraints" in note for note in form.notes)
+
+
+def test_of_all_forms_the_quickest_is_chosen():
+    seconds = {"explicit": 3.0, "constraints": 2.0, "shardings": 1.0}
+    form = chosen_of([found(name, s) for name, s in seconds.items()], asked="all")
+    assert (form.asked, form.form, form.saves_s) == ("all", "shardings", 2.0)
 
 
 def test_the_command_chooses_and_writes_the_form(tmp_path, capsys, plan):

@@ -87,7 +87,7 @@ def test_unknown_names_are_refused_with_the_choices(wrong):
 
 
 def test_our_scheduler_does_not_guess_what_a_partitioner_makes_of_shardings_alone():
-    with pytest.raises(InputError, match="knows the forms explicit and constraints"):
+    with pytest.raises(UnsupportedError, match="knows the forms explicit and constraints"):
         simulate(planned({"a": 4}), form="shardings", compiler="own")
 
 

@@ -13,6 +13,7 @@ from autoshard.errors import in_words
 from autoshard.verify.plan.bound import check_bounds, taken_on_trust
 from autoshard.verify.plan.cost import Pricer, check_collectives, check_cost
 from autoshard.verify.plan.flow import COLLECTIVES, Flow, check_flow, derive
+from autoshard.verify.plan.form import check_form_holds
 from autoshard.verify.plan.host import check_host
 from autoshard.verify.plan.in_code import check_in_code
 from autoshard.verify.plan.layout import Impossible, read_atoms
@@ -117,6 +118,7 @@ def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:
         check_orders(plan, flow, findings)
         check_manual_computations(plan, flow, findings)
         check_host(plan, flow, findings)
+        check_form_holds(plan, flow, findings)
         facts.append(f"{count} statements; peak memory {peak} bytes at {plan['memory']['where']}")
 
     _guarded(findings, "statements", statements)

@@ -12,9 +12,8 @@ from autoshard.verify.plan.cost import RELATIVE, same
 from autoshard.verify.plan.program import Findings
 from autoshard.verify.plan.statements import limit_of
 
-RUN_FORMS: Final = ("explicit", "constraints")
-"""Forms in which plans run; one that is simulated in another form only cannot be chosen for it."""
-FORMS: Final = (*RUN_FORMS, "shardings")
+FORMS: Final = ("explicit", "constraints", "shardings")
+"""Forms in which plans run; of equal ones the first is chosen."""
 WORTH: Final = 0.005
 """The share of a step that another plan, or another form, must save to be chosen (docs/simulation.md)."""
 TOLD: Final = "chosen by simulation among"
@@ -98,7 +97,7 @@ def _check_chosen(
     note = f"{chosen['name']}, {TOLD} {len(told['compared'])} plans"
     if chosen is not given and not any(said.startswith(note) for said in plan["notes"]):
         findings.add("rivals", "the plan is not that of the least modelled seconds, and its notes do not say so")
-    runs = {form: s for form, s in chosen["seconds"].items() if form in RUN_FORMS}
+    runs = chosen["seconds"]
     if form["form"] != _form_to_choose(runs):
         findings.add("rivals", f"the plan runs as {form['form']}, and {chosen['name']} was simulated to take {runs}")
         return
@@ -120,16 +119,15 @@ def _form_to_choose(seconds: Mapping[str, float]) -> str | None:
     """The form in which a plan with these simulated seconds runs: written out unless another one is worth it."""
     if not seconds:
         return None
-    best = min(seconds, key=lambda form: (seconds[form], form != RUN_FORMS[0]))
-    written = seconds.get(RUN_FORMS[0])
-    return RUN_FORMS[0] if written is not None and seconds[best] > (1 - WORTH) * written else best
+    best = min(seconds, key=lambda form: (seconds[form], FORMS.index(form)))
+    written = seconds.get(FORMS[0])
+    return FORMS[0] if written is not None and seconds[best] > (1 - WORTH) * written else best
 
 
 def _to_choose(seconds: Mapping[str, float]) -> float | None:
     """Seconds of a plan in the form in which it would run; None where it was simulated in none."""
-    runs = {form: s for form, s in seconds.items() if form in RUN_FORMS}
-    form = _form_to_choose(runs)
-    return None if form is None else runs[form]
+    form = _form_to_choose(seconds)
+    return None if form is None else seconds[form]
 
 
 def _is_seconds(amount: Any) -> bool:

@@ -1,4 +1,5 @@
-"""The check of a plan that runs as sharding constraints: XLA decides the collectives, the layouts are the plan's."""
+"""The check of a plan that runs as sharding constraints, or as shardings of inputs and outputs alone: XLA decides the
+collectives, the layouts that are stated are the plan's."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ def check_form(
 ) -> Check:
     """The check of the ``form`` of a plan.json. results: compares those of a function with one device's.
 
-    Written-out collectives have checks of their own. As constraints the program is compiled and run: inputs and outputs
+    Written-out collectives have checks of their own. In other forms the program is compiled and run: inputs and outputs
     have the plan's shardings, results are those of one device. Its collectives are XLA's: they are counted, not judged.
     """
     seconds = form.get("seconds") or {}
@@ -45,7 +46,8 @@ def check_form(
 
     mesh = lowered.jax_mesh()
     inside, outside = lowered.in_shardings_on(mesh), lowered.out_shardings_on(mesh)
-    run = jax.jit(constrained_function(lowered, mesh, inside=True), in_shardings=inside, out_shardings=outside)
+    function = constrained_function(lowered, mesh, inside=form["form"] != "shardings")
+    run = jax.jit(function, in_shardings=inside, out_shardings=outside)
     traced = lowered.traced
     specs = jax.tree.unflatten(traced.in_tree, traced.in_types)
     try:
