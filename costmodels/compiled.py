@@ -54,6 +54,8 @@ class CompiledWork(BaseModel):
     and constants are made where they are needed. sums_combined: whether all-reduces of gradients are combined.
     hides_behind_uses: whether a gather hides only as far as the matmuls that use it last.
     scatters_tiles: whether a reduce-scatter whose parts are no whole tiles of 8 x 128 elements becomes an all-reduce.
+    sector_bytes: what a read of memory brings at least, where transposes of short rows are loops that read each row's
+    sector for every element of it (`costs/turned.py`); 0 where every transpose is made of tiles.
     source: a key of the profile's sources.
     """
 
@@ -76,6 +78,7 @@ class CompiledWork(BaseModel):
     sums_combined: bool = False
     hides_behind_uses: bool = False
     scatters_tiles: bool = False
+    sector_bytes: Annotated[int, Field(ge=0, le=1024)] = 0
     source: str
     note: str | None = None
 

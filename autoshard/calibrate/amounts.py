@@ -18,6 +18,7 @@ from autoshard.costs import fusion
 from autoshard.costs.kinds import work_kinds
 from autoshard.costs.price import multiplicities
 from autoshard.costs.roofline import local_bytes, result_bytes
+from autoshard.costs.turned import read_again_bytes
 from autoshard.costs.work import dtype_of_work, is_matmul, local_flops, local_sizes
 from autoshard.program.program import Program
 
@@ -33,11 +34,15 @@ SHARED_BYTES: Final = "matmul_memory_bytes"
 """Of matmuls that memory bounds."""
 WRITTEN: Final = "f32_written_bytes"
 """Of the results of float32 matmuls that FLOP bound: on GPUs they are written when these are done."""
+TURNED: Final = "turned_bytes"
+"""Read again by transposes of short rows, on machines whose profile says so (`costs/turned.py`)."""
 STARTS: Final = "matmuls"
 """How many matmuls and convolutions a step runs."""
 BOUND: Final = 2.0
 """So many times as long as its FLOP at the peak do the bytes of such a matmul take, whatever its share."""
 AMOUNTS: Final[Sequence[str]] = (*FLOP, *BYTES, SHARED_BYTES, WRITTEN, STARTS)
+_AS_IT_IS: Final = "turned"
+"""A part without a number: what caches give again, at the memory's rate."""
 
 SHARES: Final[Sequence[str]] = (
     "bf16", "f32", "updated_bf16", "updated_f32", "convolution", "attention_peak", "matmul_memory",
@@ -56,8 +61,12 @@ _ERROR: Final = 0.1  # of a program, in log seconds
 
 
 def amounts(program: Program, machine: Machine) -> dict[str, float]:
-    """FLOP and bytes of a program on one device, by what the fit tells apart (`AMOUNTS`)."""
+    """FLOP and bytes of a program on one device, by what the fit tells apart (`AMOUNTS`; `TURNED` where it counts)."""
     total: dict[str, float] = dict.fromkeys(AMOUNTS, 0.0)
+    compiled = machine.profile.compiled_work
+    sector = 0 if compiled is None else compiled.sector_bytes
+    if sector:
+        total[TURNED] = 0.0
     fused, times, kinds = fusion.analyse(program), multiplicities(program), work_kinds(program)
     for op, _ in program.walk():
         if op.rule is None:
@@ -67,6 +76,8 @@ def amounts(program: Program, machine: Machine) -> dict[str, float]:
         moved = float(local_bytes(op, program, sizes, fused)[0]) * times[op.id]
         if f"{kind}_bytes" in total:
             total[f"{kind}_bytes"] += moved
+        if sector and op.kind == "transpose":
+            total[TURNED] += float(read_again_bytes(op, program, sizes, sector)[0]) * times[op.id]
         if not is_matmul(op):
             continue
         dtype = dtype_of_work(op, program)
@@ -106,12 +117,14 @@ def parts(row: Mapping[str, float], machine: Machine, memory: float, *, fused_up
     out["convolution"] = at_peak("convolution_flop", "float32")
     out["matmul_memory"] = row[SHARED_BYTES] / rate
     out["written"] = row.get(WRITTEN, 0.0) / rate / memory
+    out[_AS_IT_IS] = row.get(TURNED, 0.0) / rate
     out["start"] = row.get(STARTS, 0.0) * START_S
     return {**out, **{column.removesuffix("_bytes"): row.get(column, 0.0) / rate / memory for column in BYTES}}
 
 
 def seconds(at_peak: Mapping[str, float], numbers: Mapping[str, float]) -> float:
     """The sum of the parts: shares divide, traffic multiplies. Numbers that are not there count nothing."""
+    numbers = {**numbers, _AS_IT_IS: 1.0}
     return sum(
         s / numbers[name] if name in SHARES else s * numbers[name] for name, s in at_peak.items() if name in numbers
     )

@@ -31,6 +31,9 @@ UNFITTED: Final[Mapping[str, Any]] = {
     "matmul": {"bf16": 1.0}, "convolution": 1.0, "memory": 1.0, "elementwise": 1.0, "update": 1.0, "attention": 1.0,
 }  # fmt: skip
 """Compiled work at the peak rates."""
+SECTOR_BYTES: Final[Mapping[str, int]] = {"nvidia": 32}
+"""By vendor, what a read of memory brings at least (`CompiledWork.sector_bytes`): the sectors of NVIDIA's caches (CUDA
+C++ Best Practices Guide, coalesced access to global memory)."""
 _MOST: Final = 0.95  # the largest share that is believed
 _ZERO: Final = frozenset({"m", "v", "mu", "nu", "opt"})  # what an optimizer begins with
 _SPREAD: Final = 0.02  # of random inputs; matmuls of zeros or ones draw less power, and run faster than real ones
@@ -51,6 +54,11 @@ class ProgramPoint:
         return {
             "program": self.program, "seconds": self.seconds, "fitted_s": self.fitted_s, "amounts": dict(self.amounts),
         }  # fmt: skip
+
+
+def unfitted(vendor: str) -> dict[str, Any]:
+    """`UNFITTED`, and what its makers say of a chip."""
+    return {**UNFITTED, **({"sector_bytes": SECTOR_BYTES[vendor]} if vendor in SECTOR_BYTES else {})}
 
 
 def usual_programs() -> dict[str, Callable[[], Built]]:
@@ -112,6 +120,7 @@ def fit_work(
         "matmul_written": {"f32": told["written"]},
         "memory": float(f"{min(memory, 1.0):.3g}"),
         **{name: told[name] for name in OWN if name not in ("bf16", "f32", "written", "start")},
+        **{k: v for k, v in unfitted(machine.profile.vendor).items() if k not in UNFITTED},
     }
     return figures, points
 

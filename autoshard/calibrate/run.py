@@ -160,7 +160,8 @@ def calibrate(
         times, failed = compiled.run_programs(chosen, progress=say)
         skipped += failed
         say("fitting the speed of compiled work")
-        at_peak = with_work(compiled.UNFITTED)  # its peak rates are those of the base, or what was measured above them
+        # its peak rates are those of the base, or what was measured above them
+        at_peak = with_work(compiled.unfitted(profile.vendor))
         share = min(1.0, memory_rate / at_peak.memory.bandwidth.value)
         try:
             figures, told = compiled.fit_work(chosen, times, _placed(at_peak, axes), share)

@@ -37,17 +37,18 @@ MEMORY_SHARE: Final = 0.85
 class Kernels:
     """How fast kernels run where the compiler says nothing of it, as on GPUs.
 
-    matmul: share of the peak by family of the element type. matmul_memory, memory, tiled_memory, strided_memory: share
-    of the memory's rate of matmuls, of everything else, of what Triton makes beside matmuls (softmax, norms), and of
-    loops that turn the last dimension away (`turns_rows`). matmul_start_s, start_s: what each of them takes beside its
-    work.
+    matmul: share of the peak by family of the element type. matmul_memory, memory, tiled_memory: share of the memory's
+    rate of matmuls, of everything else, and of what Triton makes beside matmuls (softmax, norms). sector_bytes, cache:
+    what a read brings at least, and the rate at which a cache gives it again over the memory's rate, for loops whose
+    neighbours lie far apart (`read_again`). matmul_start_s, start_s: what each of them takes beside its work.
     """
 
     matmul: Mapping[str, float]
     matmul_memory: float
     memory: float
     tiled_memory: float
-    strided_memory: float
+    sector_bytes: int
+    cache: float
     matmul_start_s: float
     start_s: float
 
@@ -62,8 +63,10 @@ class Kernels:
         return max(busy, bytes_s / self.matmul_memory) + self.matmul_start_s
 
 
-GPU_KERNELS: Final = Kernels({"bf16": 0.77, "f32": 0.65}, 0.82, 0.90, 0.68, 0.22, 3.5e-6, 1.4e-6)
-"""As kernels of 18 programs ran on an H100 (experiments/gpu/kernels.py); for other GPUs that is an assumption."""
+GPU_KERNELS: Final = Kernels({"bf16": 0.77, "f32": 0.65}, 0.82, 0.90, 0.68, 32, 1.45, 3.5e-6, 1.4e-6)
+"""As kernels of 18 programs ran on an H100 (experiments/gpu/kernels.py); for other GPUs that is an assumption. Sectors
+of 32 bytes are those of NVIDIA's caches (CUDA C++ Best Practices Guide, coalesced access to global memory); that these
+give them at 1.45 times the memory's rate is what both large loops that turned rows say."""
 
 _TILED: Final = '"kind":"__triton"'
 _MATRIX: Final = frozenset({"convolution", "dot"})
@@ -127,17 +130,23 @@ class Worker:
         kernel_s = None
         if self.kernels is not None:
             at_peak = {family_of(d): flop / self.peak.matmul_flops_per_s(d) for d, flop in flops.items() if flop}
-            at_rate = moved / self.peak.memory.bandwidth.value
-            kernel_s = self.kernels.seconds(at_peak, at_rate, self._share(instruction, self.kernels))
+            peak_rate = self.peak.memory.bandwidth.value
+            kernel_s = self.kernels.seconds(at_peak, moved / peak_rate, self._share(instruction, self.kernels))
+            kernel_s += self._again(instruction, self.kernels) / (self.kernels.cache * peak_rate)
         return Work(timed, sum(flops.values()), moved, max(matrix_s, moved / rate), kernel_s)
 
     def _share(self, instruction: Instruction, kernels: Kernels) -> float:
         """The share of the memory's rate that a kernel without matmuls reaches."""
         if _TILED in instruction.rest:
             return kernels.tiled_memory
-        fused = self.module.computations.get(instruction.called[0]) if instruction.opcode == "fusion" else None
-        turns = fused is not None and instruction.attribute("kind") == "kLoop" and turns_rows(fused)
-        return kernels.strided_memory if turns else kernels.memory
+        return kernels.memory
+
+    def _again(self, instruction: Instruction, kernels: Kernels) -> float:
+        """Bytes that a loop reads more than once."""
+        if instruction.opcode != "fusion" or instruction.attribute("kind") != "kLoop":
+            return 0.0
+        fused = self.module.computations.get(instruction.called[0])
+        return 0.0 if fused is None else read_again(fused, kernels.sector_bytes)
 
     def _matmuls_of(self, instruction: Instruction, within: Computation) -> dict[str, float]:
         """dtype -> FLOP of matmuls in it."""
@@ -202,13 +211,39 @@ def turns_rows(fused: Computation) -> bool:
 
     The GPU compiler tiles such transposes through shared memory (``kind=kInput``) where it can; as loops they are slow.
     """
+    return any(_apart(i) > 1 for i in fused.instructions.values())
+
+
+def read_again(fused: Computation, sector_bytes: int) -> float:
+    """Bytes that a loop reads beside those of its arrays, where it turns rows: neighbours of its result lie apart in
+    the operand, and each read brings a whole sector. A loop with two results reads for each of them.
+    """
+    again = 0.0
     for i in fused.instructions.values():
-        if i.opcode == "transpose":
-            order = [int(n) for n in re.findall(r"\d+", i.attribute("dimensions") or "")]
-            real = [d for d, size in zip(order, i.arrays[0].shape, strict=True) if size > 1]
-            if real and real[-1] != max(real):
-                return True
-    return False
+        if i.arrays and _apart(i) > 1:
+            read = _read_of(i, fused).arrays[0]
+            again += (min(_apart(i), sector_bytes * read.elements / read.bytes) - 1) * read.bytes
+    return again
+
+
+def _read_of(i: Instruction, fused: Computation) -> Instruction:
+    """The array that an instruction is computed from element by element: what is converted is read as it was."""
+    while True:
+        before = (fused.instructions.get(name) for name in i.operands if i.opcode != "parameter")
+        like = next((o for o in before if o and o.arrays and o.arrays[0].elements == i.arrays[0].elements), None)
+        if like is None:
+            return i
+        i = like
+
+
+def _apart(transpose: Instruction) -> int:
+    """How far apart neighbours of a transpose's result lie in its operand, in elements; 1 for other instructions."""
+    if transpose.opcode != "transpose":
+        return 1
+    order = [int(n) for n in re.findall(r"\d+", transpose.attribute("dimensions") or "")]
+    sizes = dict(zip(order, transpose.arrays[0].shape, strict=True))  # of the operand
+    last = next((d for d in reversed(order) if sizes[d] > 1), None)
+    return 1 if last is None else prod(size for d, size in sizes.items() if d > last)
 
 
 def _in_hbm(arrays: tuple[Array, ...]) -> list[Array]:

@@ -1,10 +1,12 @@
 """Seconds that a GPU agrees with: a calibration on one, and programs held out from it beside what autoshard says.
 
     python experiments/gpu/run.py measure     # on a machine with a GPU: calibrate, run what was held out; minutes
+    python experiments/gpu/run.py refit       # anywhere: the numbers again from the seconds that were measured
     python experiments/gpu/run.py report      # anywhere: prices, and simulated steps where the compiler is installed
 
-`measure` writes the profile, the calibration and the seconds of the held-out programs to results/. `report` prices
-each program as a plan on one device with that profile, compiles it for the described GPU (``pip install
+`measure` writes the profile, the calibration and the seconds of the held-out programs to results/. `refit` is for
+changes of what is counted of a program: it works that out again and fits to the kept seconds. `report` prices each
+program as a plan on one device with that profile, compiles it for the described GPU (``pip install
 'autoshard[gpu]'``), and prints both beside what was measured.
 """
 
@@ -139,6 +141,27 @@ def measure(folder: Path, only: str) -> None:
     print(json.dumps(data["held_out"], indent=1), data["failed"])
 
 
+def refit(path: Path) -> None:
+    """What was measured, fitted again: the calibration in the results, and the profile beside it."""
+    from autoshard.calibrate.compiled import fit_work, unfitted, usual_programs
+    from autoshard.costmodels import load_profile, place_mesh
+    from autoshard.costmodels.calibration import profile_yaml
+    from autoshard.costmodels.compiled import CompiledWork
+
+    data, place = json.loads(path.read_text()), path.with_suffix(".yaml")
+    profile = load_profile(place)
+    assert profile.compiled_work is not None
+    times = {point["program"]: point["seconds"] for point in data["calibration"]["programs"]}
+    at_peak = CompiledWork(**unfitted(profile.vendor), source=profile.compiled_work.source)
+    machine = place_mesh(profile.model_copy(update={"compiled_work": at_peak}), {"x": 1})
+    figures, points = fit_work(usual_programs(), times, machine, profile.compiled_work.memory)
+    data["calibration"]["programs"] = [point.to_dict() for point in points]
+    path.write_text(json.dumps(data, indent=1) + "\n")
+    fitted = CompiledWork(**figures, source=profile.compiled_work.source)
+    place.write_text(profile_yaml(profile.model_copy(update={"compiled_work": fitted})))
+    print(f"{data['card']}: {figures}")
+
+
 def report(path: Path, keep: Path | None) -> None:
     """What autoshard says of the programs, beside what was measured."""
     import autoshard
@@ -182,7 +205,7 @@ def _kept(place: Path, text: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("measure", "report"))
+    parser.add_argument("what", choices=("measure", "refit", "report"))
     parser.add_argument("--results", type=Path, default=RESULTS / "nvidia_h100_80gb_hbm3.json")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where to write what was measured")
     parser.add_argument("--only", default="", help="of what is held out, measure only names with this in them")
@@ -190,6 +213,8 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.what == "measure":
         measure(arguments.out, arguments.only)
+    elif arguments.what == "refit":
+        refit(arguments.results)
     else:
         from autoshard.simulation import ahead
 

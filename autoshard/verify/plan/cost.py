@@ -18,7 +18,15 @@ from autoshard.verify.plan.placed import Placed, uncut
 from autoshard.verify.plan.program import PROGRAM_OP, Findings, Node, element_bytes, manual_ops, trips_of
 from autoshard.verify.plan.rules import read_rule
 from autoshard.verify.plan.travel import Loads
-from autoshard.verify.plan.work import computes_with, flop, is_matrix, made_bytes, moved_bytes, vector_flop_of_kernel
+from autoshard.verify.plan.work import (
+    computes_with,
+    flop,
+    is_matrix,
+    made_bytes,
+    moved_bytes,
+    turned_bytes,
+    vector_flop_of_kernel,
+)
 
 RELATIVE: Final = 1e-9
 """Relative difference up to which two figures are the same: they may have been added up in another order."""
@@ -194,7 +202,11 @@ class Pricer:
         kind = self._kind(op, placed)
         beside = float(self.machine.compute_s(vector_flop_of_kernel(op, placed), 0.0, dtype, "vector"))
         made = made_bytes(op, placed, graph) if unit == "matmul" else 0.0
-        return max(float(self.machine.work_s(kind, work, moved, dtype, unit, made)), beside)
+        seconds = float(self.machine.work_s(kind, work, moved, dtype, unit, made))
+        sector = 0 if self.machine.profile.compiled_work is None else self.machine.profile.compiled_work.sector_bytes
+        if sector:
+            seconds += float(self.machine.compute_s(0.0, turned_bytes(op, placed, graph, sector), dtype))
+        return max(seconds, beside)
 
     def crossing(self, op: Node, placed: Placed) -> float:
         """Bytes of an op that cross memory over those that its placement has."""

@@ -231,6 +231,22 @@ def vector_flop_of_kernel(op: Node, placed: Placed) -> float:
     return _FLOP_PER_ELEMENT["exp"] * float(op.attrs["work"]["transcendentals"]) * share
 
 
+def turned_bytes(op: Node, placed: Placed, graph: Graph, sector: int) -> float:
+    """Bytes that a transpose reads beside those of its operand, with `sector` bytes a read: where the last dimension of
+    more than one element changes, and the old or the new one has fewer than 8 elements on a device.
+    """
+    if op.kind != "transpose":
+        return 0.0
+    n = _local(placed.rule, placed)
+    longer = [[f for dim in t for f in dim if n[f] > 1] for t in (placed.rule.operands[0], placed.rule.results[0])]
+    if not longer[0] or longer[0][-1] == longer[1][-1]:
+        return 0.0
+    short = min(n[factors[-1]] for factors in longer)
+    size = element_bytes(graph.values[op.operands[0]].dtype)
+    again = min(short, sector / size) - 1 if short < 8 else 0
+    return again * size * _block(placed.rule.operands[0], n)
+
+
 def made_bytes(op: Node, placed: Placed, graph: Graph) -> float:
     """Bytes of the results of one execution on one device."""
     n = _local(placed.rule, placed)

@@ -1,0 +1,100 @@
+"""Transposes of short rows on GPUs: what is read again, on which machines it counts, and the checker's agreement."""
+
+import json
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from autoshard.api import verbs as api
+from autoshard.api.plans import Plan
+from autoshard.constraints import Pin
+from autoshard.costs.turned import TILED_FROM, read_again_bytes
+from autoshard.costs.work import local_sizes
+from autoshard.frontends.jax.function import trace
+from autoshard.models import build
+from autoshard.program.program import Op, Program
+from autoshard.verify import check_plan
+
+SPEC = jax.ShapeDtypeStruct
+SECTOR = 32
+
+
+def transposed(shape: tuple[int, ...], order: tuple[int, ...], dtype: Any = jnp.float32) -> tuple[Program, Op]:
+    program = trace(lambda x: jnp.transpose(x, order) * 2.0, SPEC(shape, dtype), name="turn").program
+    return program, next(op for op, _ in program.walk() if op.kind == "transpose")
+
+
+@pytest.mark.parametrize(
+    ("shape", "order", "dtype", "reads"),
+    [
+        ((16, 64, 4), (0, 2, 1), jnp.float32, 4),
+        ((16, 4, 64), (0, 2, 1), jnp.float32, 4),  # as far apart on the way back
+        ((16, 64, 7), (0, 2, 1), jnp.bfloat16, 7),
+        ((16, 64, 7), (0, 2, 1), jnp.float64, 4),  # a sector has four of them
+        ((16, 64, TILED_FROM), (0, 2, 1), jnp.float32, 1),
+        ((16, 64, 4), (1, 0, 2), jnp.float32, 1),
+        ((16, 64, 4, 1), (0, 1, 3, 2), jnp.float32, 1),
+    ],
+    ids=["four in a row", "rows of four after it", "seven", "doubles", "tiles", "rows stay rows", "a dimension of one"],
+)
+def test_a_transpose_reads_as_often_as_its_shorter_row_is_long(
+    shape: tuple[int, ...], order: tuple[int, ...], dtype: Any, reads: int
+) -> None:
+    with jax.enable_x64(True):
+        program, op = transposed(shape, order, dtype)
+    assert op.rule is not None
+    sizes = local_sizes(op.rule, np.ones((1, len(op.rule.factor_sizes)), np.int64))
+    own = program.type_of(op.operands[0]).bytes
+    assert read_again_bytes(op, program, sizes, SECTOR).tolist() == [(reads - 1) * own]
+
+
+def test_rows_are_those_of_one_device() -> None:
+    program, op = transposed((16, 64, 4), (0, 2, 1))
+    assert op.rule is not None
+    short = op.rule.operands[0][2][0]
+    shards = np.ones((3, len(op.rule.factor_sizes)), np.int64)
+    shards[:, short] = (1, 2, 4)  # rows of four, of two, and of one, which is no row
+    own = program.type_of(op.operands[0]).bytes
+    again = read_again_bytes(op, program, local_sizes(op.rule, shards), SECTOR)
+    assert again.tolist() == [3 * own, own / 2, 0]
+
+
+def planned(hardware: str) -> Plan:
+    pins = [Pin("x", '[{"x"}, {}, {}]'), Pin("out", '[{"x"}, {}, {}]')]
+    return api.plan(
+        lambda x: jnp.transpose(x, (0, 2, 1)) * 2.0, SPEC((1024, 512, 4), jnp.float32), mesh={"x": 2},
+        hardware=hardware, constraints=pins, argnames=("x",), time_limit=20,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("hardware", "counts"), [("h100@compiler", True), ("h100", False), ("tpu_v5e@compiler", False)]
+)
+def test_it_counts_on_machines_whose_profile_says_so(hardware: str, counts: bool) -> None:
+    plan = planned(hardware)
+    (turn,) = (op for op, _ in plan.program.walk() if op.kind == "transpose")
+    again_s = 3 * 1024 * 512 * 4 * 4 / 2 / plan.machine.profile.memory.bandwidth.value
+    assert (plan.cost.op_seconds[turn.id] >= again_s) is counts
+
+
+def test_the_checker_works_it_out_itself() -> None:
+    plan = planned("h100@compiler")
+    assert check_plan(plan.to_dict()).ok
+    told = json.loads(json.dumps(plan.to_dict()))
+    told["hardware"]["machine"]["profile"]["compiled_work"]["sector_bytes"] = 0
+    assert not check_plan(told).ok
+
+
+@pytest.mark.parametrize(("kv_heads", "turns"), [(8, False), (4, True), (1, False)], ids=["one", "two", "eight"])
+def test_scores_of_heads_that_share_keys_turn_where_they_are_two_to_seven(kv_heads: int, turns: bool) -> None:
+    model = build("transformer", layers=1, d_model=128, d_ff=128, heads=8, kv_heads=kv_heads, vocab=64, seq=64, batch=2)
+    program = trace(model.step, *model.specs, name="step").program
+    again = 0.0
+    for op, _ in program.walk():
+        if op.kind == "transpose" and op.rule is not None:
+            sizes = local_sizes(op.rule, np.ones((1, len(op.rule.factor_sizes)), np.int64))
+            again += float(read_again_bytes(op, program, sizes, SECTOR)[0])
+    assert (again > 0) is turns
