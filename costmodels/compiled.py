@@ -56,6 +56,7 @@ class CompiledWork(BaseModel):
     scatters_tiles: whether a reduce-scatter whose parts are no whole tiles of 8 x 128 elements becomes an all-reduce.
     sector_bytes: what a read of memory brings at least, where transposes of short rows are loops that read each row's
     sector for every element of it (`costs/turned.py`); 0 where every transpose is made of tiles.
+    turns_caches: whether operands of batched matmuls of few queries are turned around where their batch lies in pieces.
     source: a key of the profile's sources.
     """
 
@@ -79,6 +80,7 @@ class CompiledWork(BaseModel):
     hides_behind_uses: bool = False
     scatters_tiles: bool = False
     sector_bytes: Annotated[int, Field(ge=0, le=1024)] = 0
+    turns_caches: bool = False
     source: str
     note: str | None = None
 

@@ -19,7 +19,8 @@ from autoshard.frontends.jax.function import trace
 from autoshard.simulation.compiled import first_lines
 
 LEFT_OUT: Final = ("few_queries",)
-"""XLA turns whole caches around for the attention of a token on GPUs: six times the bytes that it has to read."""
+"""XLA turns whole caches around for the attention of a token on GPUs, six times the bytes that it has to read: that is
+counted without a number (`costs/turned.py`)."""
 
 OWN: Final = (
     "bf16", "f32", "convolution", "attention_peak", "attention", "scores", "matmul_memory", "elementwise", "reduced",
@@ -31,9 +32,9 @@ UNFITTED: Final[Mapping[str, Any]] = {
     "matmul": {"bf16": 1.0}, "convolution": 1.0, "memory": 1.0, "elementwise": 1.0, "update": 1.0, "attention": 1.0,
 }  # fmt: skip
 """Compiled work at the peak rates."""
-SECTOR_BYTES: Final[Mapping[str, int]] = {"nvidia": 32}
-"""By vendor, what a read of memory brings at least (`CompiledWork.sector_bytes`): the sectors of NVIDIA's caches (CUDA
-C++ Best Practices Guide, coalesced access to global memory)."""
+KNOWN: Final[Mapping[str, Mapping[str, Any]]] = {"nvidia": {"sector_bytes": 32, "turns_caches": True}}
+"""By vendor, what needs no fit: the sectors of NVIDIA's caches (CUDA C++ Best Practices Guide, coalesced access to
+global memory), and that XLA turns caches of keys and values around there (the program `few_queries`)."""
 _MOST: Final = 0.95  # the largest share that is believed
 _ZERO: Final = frozenset({"m", "v", "mu", "nu", "opt"})  # what an optimizer begins with
 _SPREAD: Final = 0.02  # of random inputs; matmuls of zeros or ones draw less power, and run faster than real ones
@@ -57,8 +58,8 @@ class ProgramPoint:
 
 
 def unfitted(vendor: str) -> dict[str, Any]:
-    """`UNFITTED`, and what its makers say of a chip."""
-    return {**UNFITTED, **({"sector_bytes": SECTOR_BYTES[vendor]} if vendor in SECTOR_BYTES else {})}
+    """`UNFITTED`, and what is known of a vendor's chips."""
+    return {**UNFITTED, **KNOWN.get(vendor, {})}
 
 
 def usual_programs() -> dict[str, Callable[[], Built]]:
@@ -120,7 +121,7 @@ def fit_work(
         "matmul_written": {"f32": told["written"]},
         "memory": float(f"{min(memory, 1.0):.3g}"),
         **{name: told[name] for name in OWN if name not in ("bf16", "f32", "written", "start")},
-        **{k: v for k, v in unfitted(machine.profile.vendor).items() if k not in UNFITTED},
+        **KNOWN.get(machine.profile.vendor, {}),
     }
     return figures, points
 

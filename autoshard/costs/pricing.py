@@ -31,6 +31,7 @@ class StepPrices:
     _constants: dict[tuple[str, tuple[int, ...]], tuple[float, float]] = field(default_factory=dict)
     _kinds: tuple[Program, Mapping[int, WorkKind]] | None = None  # of the ops of a program
     _travels: Travels | None = None  # of the values of a program
+    _updated: tuple[Program, frozenset[int]] | None = None  # values of a program that are written in place
     _bodies: dict[tuple[int, int], tuple[Op, float]] = field(default_factory=dict)
 
     def of_body(self, op: Op, trips: int, work_out: Callable[[], float]) -> float:
@@ -47,6 +48,13 @@ class StepPrices:
         if self._kinds is None or self._kinds[0] is not program:
             self._kinds = (program, work_kinds(program))
         return self._kinds[1][op.id]
+
+    def updated(self, program: Program) -> frozenset[int]:
+        """Values that are an array of which a part was written."""
+        if self._updated is None or self._updated[0] is not program:
+            made = (op.results for op, _ in program.walk() if op.kind == "dynamic_update_slice")
+            self._updated = (program, frozenset(v for results in made for v in results))
+        return self._updated[1]
 
     def travel(self, value: int, op: int, program: Program) -> Travel:
         """What steps carry of a value around an op (the op's id, or `PROGRAM` for all its uses)."""

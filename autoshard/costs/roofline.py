@@ -10,7 +10,7 @@ import numpy as np
 from autoshard.costmodels.compiled import WorkKind
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.pricing import StepPrices
-from autoshard.costs.turned import turned_s
+from autoshard.costs.turned import caches_s, turned_s
 from autoshard.costs.work import (
     MATMUL,
     VECTOR,
@@ -38,6 +38,8 @@ def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, pri
     kind = prices.kind_of(op, program)
     seconds = np.asarray(prices.machine.work_s(kind, flops, moved, dtype, unit, made), np.float64)
     seconds = seconds + turned_s(op, program, sizes, prices.machine)
+    if kind is WorkKind.MATMUL:
+        seconds = seconds + caches_s(op, program, sizes, prices.machine, prices.updated(program))
     if kind is WorkKind.UPDATED:  # partial sums are moved first, and then nothing fuses with the matmul
         alone = np.asarray(prices.machine.work_s(WorkKind.MATMUL, flops, moved, dtype, unit, made), np.float64)
         seconds = np.where(shards[:, list(rule.reduction)].prod(axis=1) > 1, alone, seconds)

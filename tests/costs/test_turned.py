@@ -1,4 +1,4 @@
-"""Transposes of short rows on GPUs: what is read again, on which machines it counts, and the checker's agreement."""
+"""What a GPU turns around in memory, rows and caches: its bytes, where it counts, and the checker's agreement."""
 
 import json
 from typing import Any
@@ -10,6 +10,7 @@ import pytest
 
 from autoshard.api import verbs as api
 from autoshard.api.plans import Plan
+from autoshard.calibrate.programs import PROGRAMS
 from autoshard.constraints import Pin
 from autoshard.costs.turned import TILED_FROM, read_again_bytes
 from autoshard.costs.work import local_sizes
@@ -98,3 +99,50 @@ def test_scores_of_heads_that_share_keys_turn_where_they_are_two_to_seven(kv_hea
             sizes = local_sizes(op.rule, np.ones((1, len(op.rule.factor_sizes)), np.int64))
             again += float(read_again_bytes(op, program, sizes, SECTOR)[0])
     assert (again > 0) is turns
+
+
+def decoding(kv_heads: int, mesh: dict[str, int], heads_by: str, hardware: str = "h100@compiler") -> Plan:
+    """A token's attention to a cache that is updated in place, its heads cut over an axis."""
+
+    def step(cache: Any, q: Any, new: Any, at: Any) -> Any:
+        cache = jax.lax.dynamic_update_slice(cache, new, (0, at, 0, 0))
+        return cache, jnp.einsum("bkgd,bskd->bkgs", q, cache)
+
+    specs = (
+        SPEC((8, 4096, kv_heads, 128), jnp.bfloat16), SPEC((8, kv_heads, 2, 128), jnp.bfloat16),
+        SPEC((8, 1, kv_heads, 128), jnp.bfloat16), SPEC((), jnp.int32),
+    )  # fmt: skip
+    pins = [Pin("cache", f"[{{}}, {{}}, {{{heads_by}}}, {{}}]"), Pin("q", f"[{{}}, {{{heads_by}}}, {{}}, {{}}]")]
+    return api.plan(
+        step, *specs, mesh=mesh, hardware=hardware, constraints=pins, argnames=("cache", "q", "new", "at"),
+        donate_argnums=(0,), time_limit=20,
+    )  # fmt: skip
+
+
+def matmul_s(plan: Plan) -> float:
+    return sum(plan.cost.op_seconds[op.id] for op, _ in plan.program.walk() if op.kind == "dot_general")
+
+
+@pytest.mark.parametrize(("kv_heads", "turns"), [(8, True), (4, False)], ids=["two heads", "one"])
+def test_a_cache_with_several_heads_on_a_device_is_turned_three_times(kv_heads: int, turns: bool) -> None:
+    plan = decoding(kv_heads, {"x": 4}, '"x"')
+    work, rate = plan.machine.profile.compiled_work, plan.machine.profile.memory.bandwidth.value
+    assert work is not None and work.matmul_memory is not None
+    pass_s = 8 * 4096 * kv_heads * 128 * 2 / 4 / rate
+    once_s = pass_s / work.matmul_memory
+    assert matmul_s(plan) > (once_s + 6 * pass_s / work.memory if turns else once_s)
+    assert matmul_s(plan) < 1.05 * (once_s + (6 * pass_s / work.memory if turns else 0)) + 2 * work.matmul_start_s
+    assert check_plan(plan.to_dict()).ok
+
+
+def test_caches_stay_as_they_are_on_machines_whose_profile_does_not_say_so() -> None:
+    plan = decoding(8, {"x": 4}, '"x"', "tpu_v5e@compiler")
+    work, rate = plan.machine.profile.compiled_work, plan.machine.profile.memory.bandwidth.value
+    assert work is not None and work.matmul_memory is not None
+    assert matmul_s(plan) < 1.05 * 8 * 4096 * 8 * 128 * 2 / 4 / rate / work.matmul_memory
+
+
+def test_the_attention_of_a_token_that_ran_is_priced_as_it_ran() -> None:
+    step, specs, donated = PROGRAMS["few_queries"]()
+    plan = api.plan(step, *specs, mesh={"x": 1}, hardware="h100@compiler", donate_argnums=donated, time_limit=20)
+    assert plan.cost.step_s == pytest.approx(1.530e-3, rel=0.05)  # experiments/gpu/kernels.py

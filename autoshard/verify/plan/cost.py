@@ -12,13 +12,14 @@ from autoshard.verify.plan.flow import COLLECTIVES, Flow, Way
 from autoshard.verify.plan.host import copies
 from autoshard.verify.plan.kinds import kinds_of_work
 from autoshard.verify.plan.layout import Holding
-from autoshard.verify.plan.matmuls import MatmulOrder
+from autoshard.verify.plan.matmuls import MatmulOrder, common_dimensions
 from autoshard.verify.plan.orders import permutes
 from autoshard.verify.plan.placed import Placed, uncut
 from autoshard.verify.plan.program import PROGRAM_OP, Findings, Node, element_bytes, manual_ops, trips_of
 from autoshard.verify.plan.rules import read_rule
 from autoshard.verify.plan.travel import Loads
 from autoshard.verify.plan.work import (
+    cache_bytes,
     computes_with,
     flop,
     is_matrix,
@@ -203,10 +204,22 @@ class Pricer:
         beside = float(self.machine.compute_s(vector_flop_of_kernel(op, placed), 0.0, dtype, "vector"))
         made = made_bytes(op, placed, graph) if unit == "matmul" else 0.0
         seconds = float(self.machine.work_s(kind, work, moved, dtype, unit, made))
-        sector = 0 if self.machine.profile.compiled_work is None else self.machine.profile.compiled_work.sector_bytes
-        if sector:
-            seconds += float(self.machine.compute_s(0.0, turned_bytes(op, placed, graph, sector), dtype))
-        return max(seconds, beside)
+        return max(seconds + self._turning_s(op, placed, kind, dtype), beside)
+
+    def _turning_s(self, op: Node, placed: Placed, kind: WorkKind, dtype: str) -> float:
+        """Seconds of what is turned around in memory on machines whose profile says so."""
+        compiled, graph = self.machine.profile.compiled_work, self.flow.graph
+        moved = 0.0
+        if compiled is not None and compiled.sector_bytes:
+            moved += turned_bytes(op, placed, graph, compiled.sector_bytes)
+        if compiled is not None and compiled.turns_caches and op.kind == "dot_general" and kind is WorkKind.MATMUL:
+            if common_dimensions(placed.rule) > 1:
+                moved += cache_bytes(op, placed, graph, self._written) / compiled.memory
+        return float(self.machine.compute_s(0.0, moved, dtype)) if moved else 0.0
+
+    @cached_property
+    def _written(self) -> set[int]:
+        return {v for op in self.flow.graph.nodes.values() if op.kind == "dynamic_update_slice" for v in op.results}
 
     def crossing(self, op: Node, placed: Placed) -> float:
         """Bytes of an op that cross memory over those that its placement has."""

@@ -247,6 +247,21 @@ def turned_bytes(op: Node, placed: Placed, graph: Graph, sector: int) -> float:
     return again * size * _block(placed.rule.operands[0], n)
 
 
+def cache_bytes(op: Node, placed: Placed, graph: Graph, written: set[int]) -> float:
+    """Bytes of turning operands of a product in memory, each read and written; three times where it was updated (it is
+    turned, copied and turned back). They turn where what all three tensors share, dimensions of one element left out,
+    does not lie side by side in an operand, or lies last.
+    """
+    rule, n, total = placed.rule, _local(placed.rule, placed), 0.0
+    shared = set.intersection(*({f for dim in t for f in dim} for t in (*rule.operands, *rule.results)))
+    for v, factors in zip(op.operands, rule.operands, strict=True):
+        longer = [f for dim in factors for f in dim if n[f] > 1]
+        places = [k for k, f in enumerate(longer) if f in shared]
+        if places and (places[-1] - places[0] >= len(places) or places[-1] == len(longer) - 1):
+            total += (6 if v in written else 2) * _block(factors, n) * element_bytes(graph.values[v].dtype)
+    return total
+
+
 def made_bytes(op: Node, placed: Placed, graph: Graph) -> float:
     """Bytes of the results of one execution on one device."""
     n = _local(placed.rule, placed)
