@@ -1,7 +1,7 @@
 """Faults of a config that its schema finds, in words and with their places in the file."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
@@ -9,6 +9,7 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from autoshard.config.messages import fault_line, shown
+from autoshard.config.other_words import meant_beside, meant_by
 from autoshard.config.schema import schema
 from autoshard.config.yaml_text import Document, KeyPath
 from autoshard.errors import InputError, listing
@@ -25,7 +26,7 @@ def schema_faults(error: ValidationError, document: Document) -> Iterator[str]:
             continue  # the fault of an element is reported
         expected = _EXPECTED.get(kind)
         if kind == "extra_forbidden":
-            message = f"unknown key {path[-1]!r}; {listing(str(path[-1]), _known_keys(path[:-1]))}"
+            message = _unknown(path, value, _known_keys(path[:-1]))
             path, of_key = path, True
         elif kind == "missing":
             message = f"key {path[-1]!r} is missing"
@@ -39,7 +40,13 @@ def schema_faults(error: ValidationError, document: Document) -> Iterator[str]:
             message = f"expected {expected}, found {shown(value)}"
         else:
             message = f"{fault['msg'].removeprefix('Input ')}, found {shown(value)}"
-        yield fault_line(document, path, message, of_key=of_key)
+        yield fault_line(document, path, message + meant_beside(path, value), of_key=of_key)
+
+
+def _unknown(path: KeyPath, value: Any, known: Collection[str]) -> str:
+    """The fault of an unknown key: what is meant by a word of others, else the nearest key and the choices."""
+    key = str(path[-1])
+    return f"unknown key {key!r}; {meant_by(path, value, known) or listing(key, known)}"
 
 
 def _without_choices(path: KeyPath, data: Any) -> KeyPath:
@@ -116,7 +123,8 @@ def check_key(key: str) -> None:
         known = _options_within(top) if rest else [top]
         top = rest[0] if rest else top
     if known and top not in known:
-        raise InputError(f"{key}: unknown key {top!r}; {listing(top, known)}")
+        path = tuple(key.split("."))
+        raise InputError(f"{key}: {_unknown(path[: path.index(top) + 1], None, known)}")
 
 
 def _options_within(section: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -307,6 +307,34 @@ OPTIONS: Mapping[str, type[TrainingOptions]] = {
 }
 
 
+_OTHER_WORDS = {
+    "batch": "batch_size per_device_batch_size global_batch_size",
+    "seq": "seq_len seq_length sequence_length max_target_length context block_size",
+    "layers": "num_layers n_layers n_layer num_decoder_layers num_hidden_layers base_num_decoder_layers depth",
+    "d_model": "hidden_size emb_dim base_emb_dim embed_dim n_embd hidden",
+    "hidden": "hidden_size d_ff",
+    "d_ff": "intermediate_size mlp_dim base_mlp_dim ffn_dim",
+    "heads": "num_heads n_heads n_head num_attention_heads base_num_query_heads",
+    "kv_heads": "num_kv_heads n_kv_heads num_key_value_heads base_num_kv_heads",
+    "vocab": "vocab_size",
+    "experts": "num_experts num_local_experts n_experts",
+    "experts_per_token": "num_experts_per_tok top_k",
+    "learning_rate": "lr",
+    "remat": "remat_policy recompute checkpoint",
+    "scan": "scan_layers",
+    "compute_dtype": "dtype",
+    "param_dtype": "weight_dtype param_type",
+}
+"""Words of other libraries for options, by the option."""
+
+
+def _meant(word: str, known: Sequence[str]) -> str:
+    """The end of an error about an unknown option: what is meant by a word of other libraries, or the choices."""
+    of_others = (option for option, words in _OTHER_WORDS.items() if option in known and word in words.split())
+    option = next(of_others, None)
+    return listing(word, known) if option is None else f"write {option!r}"
+
+
 def make_options(model: str, given: Mapping[str, Any]) -> TrainingOptions:
     """The checked options of a model; unknown models and options are errors that list the choices."""
     if model not in OPTIONS:
@@ -315,5 +343,5 @@ def make_options(model: str, given: Mapping[str, Any]) -> TrainingOptions:
     known = [item.name for item in fields(cls)]
     for name in given:
         if name not in known:
-            raise InputError(f"model {model!r} has no option {name!r}; {listing(str(name), [*known, 'dims'])}")
+            raise InputError(f"model {model!r} has no option {name!r}; {_meant(str(name), [*known, 'dims'])}")
     return cls(**given)

@@ -38,6 +38,7 @@ class MeshSearch:
             raise InputError(
                 "a mesh with open sizes is {devices: 256, axes: [data, fsdp, tensor]}, "
                 + (f"found {', '.join(unknown)} besides" if unknown else "devices is missing")
+                + "; where the sizes are known it is {data: 2, model: 4}"
             )
         devices, axes = given["devices"], tuple(given["axes"])
         if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
