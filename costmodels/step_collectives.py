@@ -93,21 +93,49 @@ def moves(
     yield from _of_weights(card, n, microbatches, pieces, dtype_bytes)
     rows = n["data"] * n["zero1"] * n["fsdp"] * n["fsdp_transpose"]
     tokens = batch_tokens / (rows * n["context"] * n["sequence"] * n["expert"])
-    layers = card.layers / n["pipeline"]
-    # Between blocks each device of a tensor group has its part of the width, and could send no more than that.
-    to_experts = tokens * n["expert"] * card.d_model * card.experts_per_token * dtype_bytes
-    often = 4 * (card.layers - card.dense_layers) / n["pipeline"]
-    what, share = "tokens to experts and back", 1 / n["tensor"]
-    drawn = max(1, card.experts_per_token)
-    yield Move("expert", what, "all_to_all", ("expert",), to_experts, often, least=share, drawn=drawn)
-    activations = tokens * card.d_model * dtype_bytes / microbatches
-    often = 4 * layers * microbatches
-    yield Move("tensor", "activations into blocks", "all_gather", ("tensor",), activations, often)
-    yield Move("tensor", "activations out of blocks", "reduce_scatter", ("tensor",), activations, often)
+    activations = tokens * card.d_model * dtype_bytes
+    yield from _of_experts(card, n, activations, microbatches)
+    yield from _of_blocks(card, n, activations / microbatches, microbatches)
     yield from _of_attention(card, n, tokens * dtype_bytes, seq)
-    boundary = activations / n["tensor"]  # each device of a tensor group sends its part of the width
+    boundary = activations / microbatches / n["tensor"]  # each device of a tensor group sends its part of the width
     what = "activations to the next stage, gradients back"
     yield Move("pipeline", what, "shift", ("pipeline",), boundary, 2 * microbatches * repeats)
+
+
+def _of_experts(card: ModelCard, n: Mapping[str, int], activations: float, microbatches: int) -> Iterator[Move]:
+    """Tokens to their experts and back, in the layers that have them; activations: of the tokens of a device.
+
+    Between blocks each device of a tensor group has its part of the tokens (or of their width), and sends no more than
+    that; at the experts the group gathers what came, once for every expert of a token, and scatters the results before
+    they go back: Megatron-LM, megatron/core/transformer/moe/token_dispatcher.py, `MoEAlltoAllTokenDispatcher` ("A2A(EP)
+    -> AG(TP)", "RS(TP) -> A2A(EP)"; commit 0014f137). MaxText gathers before it sends, so that whole tokens go out, and
+    returns parts (layers/moe.py, `sparse_matmul`; commit 0077e52a).
+    """
+    if n["expert"] == 1:
+        return
+    mixtures, drawn = (card.layers - card.dense_layers) / n["pipeline"], max(1, card.experts_per_token)
+    routed = activations * card.experts_per_token
+    what = "tokens to experts and back"
+    sent = routed * n["expert"] / n["tensor"]
+    yield Move("expert", what, "all_to_all", ("expert",), sent, 4 * mixtures, drawn=drawn)
+    # A group that gathers before it sends has every token once, as shared experts need it anyway.
+    least = 0.0 if card.shared_experts else 1 / drawn
+    part, often = routed / microbatches, 2 * mixtures * microbatches
+    yield Move("tensor", "tokens into experts", "all_gather", ("tensor",), part, often, least=least)
+    yield Move("tensor", "tokens out of experts", "reduce_scatter", ("tensor",), part, often, least=least)
+
+
+def _of_blocks(card: ModelCard, n: Mapping[str, int], activations: float, microbatches: int) -> Iterator[Move]:
+    """Activations of a microbatch into and out of the blocks that a tensor group divides, forward and backward.
+
+    Blocks of experts alone have none of these where tokens are sent to their devices.
+    """
+    blocks = 2 * card.layers
+    if n["expert"] > 1 and not card.shared_experts:
+        blocks -= card.layers - card.dense_layers
+    often = 2 * blocks / n["pipeline"] * microbatches
+    yield Move("tensor", "activations into blocks", "all_gather", ("tensor",), activations, often)
+    yield Move("tensor", "activations out of blocks", "reduce_scatter", ("tensor",), activations, often)
 
 
 def _of_weights(

@@ -14,6 +14,7 @@ tokens in the whole batch and 2-byte numbers (How To Scale Your Model, chapter 5
 | expert | experts cut | two all-to-alls of the routed tokens, forward and backward; all-reduce of the other gradients |
 | pipeline | layers cut | activations to the next stage and back, per boundary |
 
+With ``expert+tensor`` each device of a tensor group sends its part of the tokens, and the group gathers at the experts.
 Collectives on different link levels or torus dimensions can run at once, those on one axis one after another: the
 lower bound takes the busiest link, the upper bound adds everything to the work. What the collectives are is in
 `step_collectives`, what links carry at least in `least_traffic`, the work in `step_work`, what is held in

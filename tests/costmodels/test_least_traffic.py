@@ -67,6 +67,49 @@ def test_a_tensor_group_could_send_a_token_to_its_experts_in_parts() -> None:
     assert cost.communication_s["scale_out"] == pytest.approx((sent + 2 * rest / 8) * 7 / 8 / NODE)
 
 
+def all_moved(cost: StrategyCost, part: str) -> dict[str, tuple[float, float]]:
+    """Bytes and number of the collectives of a part, by what they move."""
+    return {f"{term.kind} {term.what}": (term.bytes, term.times) for term in cost.terms if term.part == part}
+
+
+def test_a_tensor_group_sends_a_token_to_its_experts_in_parts() -> None:
+    """Megatron-LM: 32 layers, forward and backward, there and back; an eighth of 2 copies of 2^20 / 8 tokens each."""
+    cost = step("mixtral_8x7b", "expert+tensor", {"expert": 8, "tensor": 8}, 2**20, "h100")
+    whole = 8 * 2 * (2**20 / 8) * 4096 * 2
+    assert all_moved(cost, "expert")["all_to_all tokens to experts and back"] == (whole / 8, 4 * 32)
+
+
+def test_a_tensor_group_gathers_a_copy_for_each_expert_of_a_token() -> None:
+    cost = step("mixtral_8x7b", "expert+tensor", {"expert": 8, "tensor": 8}, 2**20, "h100")
+    tokens = (2**20 / 8) * 4096 * 2
+    assert all_moved(cost, "tensor") == {
+        "all_gather activations into blocks": (tokens, 2 * 32),  # attention alone
+        "reduce_scatter activations out of blocks": (tokens, 2 * 32),
+        "all_gather tokens into experts": (2 * tokens, 2 * 32),
+        "reduce_scatter tokens out of experts": (2 * tokens, 2 * 32),
+    }
+
+
+def test_shared_experts_have_all_tokens_beside_those_that_are_sent() -> None:
+    cost = step("deepseek_v3", "expert+tensor", {"expert": 8, "tensor": 8}, 2**20, "h100")
+    moved = all_moved(cost, "tensor")
+    assert moved["all_gather activations into blocks"][1] == 2 * 2 * 61
+    assert moved["all_gather tokens into experts"] == (8 * (2**20 / 8) * 7168 * 2, 2 * 58)
+
+
+def test_a_group_needs_a_token_once_however_many_experts_it_has() -> None:
+    cost = step("mixtral_8x7b", "expert+tensor", {"expert": 8, "tensor": 8}, 2**20, "h100")
+    once = step("mixtral_8x7b", "data+tensor", {"data": 8, "tensor": 8}, 2**20, "h100")
+    assert cost.communication_s["nvlink"] == pytest.approx(once.communication_s["nvlink"])
+
+
+def test_tokens_that_are_not_sent_are_gathered_once() -> None:
+    cost = step("mixtral_8x7b", "data+tensor", {"data": 8, "tensor": 8}, 2**20, "h100")
+    assert set(all_moved(cost, "tensor")) == {
+        "all_gather activations into blocks", "reduce_scatter activations out of blocks",
+    }  # fmt: skip
+
+
 def test_a_token_could_be_sent_to_a_node_once() -> None:
     cost = step("deepseek_v3", "expert", {"expert": 64}, 2**20, "h100")
     card = load_model("deepseek_v3")
