@@ -105,6 +105,10 @@ class PlannedFunction:
 
     def _for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Ready, tuple[Any, ...]]:
         """The plan (with its compiled function) that serves these arguments, and the arrays among them."""
+        if kwargs:
+            from autoshard.frontends.jax.calls import bound
+
+            args, kwargs = bound(self.function, args, kwargs)
         known = self._ready.setdefault(_signature(args, kwargs), [])
         for ready in known:
             try:

@@ -298,7 +298,7 @@ class Plan(PlanRecord):
     def jit(self, *, form: str | None = None, **options: Any) -> Any:
         """The jitted function: arrays in and out as before, sharded as planned. `options` go to `jax.jit`.
 
-        It is called as `f` was planned, keywords and static leaves included. form: see `with_form`; by default the one
+        It is called as `f` is, by position or keyword, static leaves included. form: see `with_form`; by default the one
         that the plan was asked for.
         """
         plan = self if form is None else self.with_form(form)
@@ -325,13 +325,14 @@ class Plan(PlanRecord):
         Arguments by keyword come after those by position, in the order of the function. Static arguments stay as they
         are.
         """
+        from autoshard.frontends.jax.calls import by_position
         from autoshard.interop.place import place_tree
 
-        call = self.lowered.traced.call
-        if call is None and not keywords:
-            return place_tree(tuple(arguments), self.in_shardings)
+        traced = self.lowered.traced
+        call = traced.call
         if call is None:
-            raise InputError(f"the function was planned without keywords, found {', '.join(keywords)}")
+            placed = by_position(traced.function, len(traced.in_tree.children()), arguments, keywords)
+            return place_tree(placed, self.in_shardings)
         return tuple(call.whole(place_tree(call.taken(arguments, keywords), self.in_shardings)))
 
     @property

@@ -117,7 +117,7 @@ class Target:
     @cached_property
     def fn(self) -> Callable[..., Any]:
         """The function on the mesh of all devices, called as the user's function; may be jitted."""
-        return as_called(self.function(self.jax_mesh()), self.lowered.traced.call)
+        return as_called(self.function(self.jax_mesh()), self.lowered.traced)
 
     @property
     def in_shardings(self) -> Any:
@@ -131,7 +131,7 @@ class Target:
 
     def jit(self, *, devices: Sequence[Any] | None = None, **options: Any) -> Any:
         """`jax.jit` of the function with its shardings and donations; `options` replace them."""
-        return as_called(self.jit_of_arrays(devices, options), self.lowered.traced.call)
+        return as_called(self.jit_of_arrays(devices, options), self.lowered.traced)
 
     def jit_of_arrays(
         self, devices: Sequence[Any] | None = None, options: Mapping[str, Any] = MappingProxyType({})

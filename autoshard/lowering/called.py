@@ -1,9 +1,11 @@
 """Lowered functions with the call of the user's function: keywords, static arguments and leaves that are no arrays."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from autoshard.frontends.jax.calls import Call
+from autoshard.frontends.jax.calls import Call, by_position
+from autoshard.frontends.jax.function import TracedFunction
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +44,52 @@ class CalledStage:
         return getattr(self.stage, name)
 
 
-def as_called(function: Any, call: Call | None) -> Any:
-    """`function` takes arrays by position; the result is called as the user's function. No `call`: both are the
-    same.
+@dataclass(frozen=True, eq=False)
+class PositionalFunction:
+    """A function of arrays by position that takes them by keyword too, as the user's function does.
+
+    inner: what `jax.jit` returned, whose other attributes this has. A jitted function with shardings takes no keywords.
     """
-    return function if call is None else CalledFunction(function, call)
+
+    inner: Any
+    function: Callable[..., Any]
+    count: int
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.inner(*self._placed(args, kwargs))
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """Lowered for these arguments, as by the ``lower`` of a jitted function."""
+        return self.inner.lower(*self._placed(args, kwargs))
+
+    def trace(self, *args: Any, **kwargs: Any) -> Any:
+        """Traced for these arguments, as by the ``trace`` of a jitted function."""
+        return self.inner.trace(*self._placed(args, kwargs))
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """The shapes of the result, as by the ``eval_shape`` of a jitted function."""
+        return self.inner.eval_shape(*self._placed(args, kwargs))
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        """The user's function, whose signature this has."""
+        return self.function
+
+    @property
+    def __name__(self) -> str:
+        return self.inner.__name__
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    def _placed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        return by_position(self.function, self.count, args, kwargs)
+
+
+def as_called(function: Any, traced: TracedFunction) -> Any:
+    """A function that takes arrays by position, to be called as the user's function was traced."""
+    if traced.call is None:
+        return PositionalFunction(function, traced.function, len(traced.in_tree.children()))
+    return CalledFunction(function, traced.call)

@@ -175,7 +175,7 @@ class Lowered:
     @cached_property
     def fn(self) -> Callable[..., Any]:
         """The function on the mesh of all devices: global arrays in and out, called as the user's; may be jitted."""
-        return as_called(self.function(self.jax_mesh()), self.traced.call)
+        return as_called(self.function(self.jax_mesh()), self.traced)
 
     def in_shardings_on(self, mesh: JaxMesh | AbstractMesh) -> Any:
         """`NamedSharding` of every input leaf on a mesh, in the pytree of the arguments."""

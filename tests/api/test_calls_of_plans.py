@@ -1,5 +1,6 @@
 """A plan is called, placed and verified as its function was planned: by keyword, with numbers and constant results."""
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import autoshard
+from autoshard.errors import InputError
 
 ASKED: dict[str, Any] = {"mesh": {"d": 8}, "hardware": "tpu_v5e", "effort": 0.2}
 X = jnp.asarray(np.random.default_rng(0).normal(size=(8, 8)), jnp.float32)
@@ -32,6 +34,56 @@ def test_arguments_that_were_planned_by_keyword_are_taken_by_keyword(args: tuple
     np.testing.assert_allclose(run(*plan.place(*args, **kwargs)), X @ W, rtol=1e-5)
     assert plan.verify(product, *args, **kwargs, **ASKED).ok
     np.testing.assert_allclose(autoshard.jit(product, **ASKED)(*args, **kwargs), X @ W, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"), [((), {"x": X, "w": W}), ((), {"w": W, "x": X}), ((X,), {"w": W})],
+    ids=["all by keyword", "in another order", "the last by keyword"],
+)  # fmt: skip
+def test_arguments_that_were_planned_by_position_are_taken_by_keyword(args: tuple[Any, ...], kwargs: Any) -> None:
+    plan = autoshard.plan(product, X, W, **ASKED)
+    for run in (plan.jit(), plan.jit(form="constraints"), jax.jit(plan.jit()), jax.jit(plan.lowered.fn)):
+        np.testing.assert_allclose(run(*args, **kwargs), X @ W, rtol=1e-5)
+    np.testing.assert_allclose(plan.jit().lower(*args, **kwargs).compile()(X, W), X @ W, rtol=1e-5)
+    np.testing.assert_allclose(plan.jit()(*plan.place(*args, **kwargs)), X @ W, rtol=1e-5)
+
+
+def test_a_planned_function_has_the_signature_and_the_attributes_of_a_jitted_one() -> None:
+    run = autoshard.plan(product, X, W, **ASKED).jit()
+    assert list(inspect.signature(run).parameters) == ["x", "w"]
+    assert (run.__name__, isinstance(run, jax.stages.Wrapped)) == ("product", True)
+    assert run.eval_shape(X, w=W).shape == run.trace(x=X, w=W).out_info.shape == (8, 8)
+    run.clear_cache()
+
+
+def test_arguments_by_keyword_that_were_not_planned_are_told() -> None:
+    def scaled(x: jax.Array, w: jax.Array = W, *, by: float = 1.0) -> jax.Array:
+        return x @ w * by
+
+    run = autoshard.plan(scaled, X, **ASKED).jit()
+    for wrong, said in [
+        ({"w": W}, "planned for x by position, called with 1 by position, w; call it so, or plan it as"),
+        ({"by": 2.0}, "planned for x by position, called with 1 by position, by"),
+        ({"v": W}, "the function has no argument 'v'; it takes x, w, by"),
+    ]:
+        with pytest.raises(InputError, match=said):
+            run(X, **wrong)
+
+
+def test_a_place_that_goes_by_position_only_is_told() -> None:
+    def only(x: jax.Array, /) -> jax.Array:
+        return x * 2
+
+    with pytest.raises(InputError, match=r"cannot be called with these arguments: .*positional.only"):
+        autoshard.plan(only, X, **ASKED).jit()(x=X)
+
+
+def test_a_call_by_keyword_is_served_by_the_plan_of_a_call_by_position() -> None:
+    planned = autoshard.jit(product, keep=False, **ASKED)
+    np.testing.assert_allclose(planned(X, W), X @ W, rtol=1e-5)
+    first = planned.plan
+    np.testing.assert_allclose(planned(w=W, x=X), X @ W, rtol=1e-5)
+    assert planned.plan is first
 
 
 def test_an_argument_that_is_donated_by_name_may_go_by_keyword() -> None:

@@ -33,7 +33,6 @@ class Call:
 
     names: of the arguments, positional ones first. keywords: names of the last arguments, which go by keyword. static:
     numbers of the arguments that are static as a whole. leaves: for each other argument, which leaves are static.
-    named: whether an argument was given by keyword, though it may go by position.
     result: known once the function was traced: the tree of the result, its leaves (None for arrays), and which of them
     are static.
     """
@@ -45,7 +44,6 @@ class Call:
     static: frozenset[int]
     donated: frozenset[int]
     leaves: dict[int, tuple[bool, ...]] = field(default_factory=dict)
-    named: bool = False
     result: tuple[Any, tuple[Any, ...], tuple[bool, ...]] | None = None
 
     @property
@@ -53,7 +51,7 @@ class Call:
         """Whether the call has arrays by position only, and its result arrays only."""
         result = () if self.result is None else self.result[2]
         static = self.static or any(any(flags) for flags in (*self.leaves.values(), result))
-        return not (self.named or self.keywords or static)
+        return not (self.keywords or static)
 
     @property
     def open(self) -> tuple[int, ...]:
@@ -82,7 +80,7 @@ class Call:
 
     def taken(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """`arrays` of a call by position and keyword; `InputError` where a static part differs from the traced call."""
-        args, kwargs = _bound(self.function, tuple(args), dict(kwargs))
+        args, kwargs = bound(self.function, tuple(args), dict(kwargs))
         arguments = [*args, *(kwargs[name] for name in self.keywords if name in kwargs)]
         unknown = sorted(set(kwargs) - set(self.keywords))
         if len(arguments) != len(self.arguments) or unknown:
@@ -144,8 +142,7 @@ def read_call(
 ) -> Call:
     """The call of `f` with these arguments; where `options` are None, those of a `jax.jit` around `f` hold."""
     jit_options = _told_to_jit(f)
-    named = bool(kwargs)
-    args, kwargs = _bound(f, tuple(args), dict(kwargs))
+    args, kwargs = bound(f, tuple(args), dict(kwargs))
     count = len(args)
     names = [*argument_names(f, count, argnames), *kwargs]
     parameters = [*argument_names(f, count, None), *kwargs]
@@ -176,7 +173,7 @@ def read_call(
         donated |= {k for k, name in enumerate(parameters) if name in jit_options.get("donate_argnames", ())}
     else:
         donated = numbers(options.donate_argnums, "donate_argnums")
-    call = Call(f, arguments, tuple(names), tuple(kwargs), frozenset(static), frozenset(donated - static), named=named)
+    call = Call(f, arguments, tuple(names), tuple(kwargs), frozenset(static), frozenset(donated - static))
     for k in call.open:
         call.leaves[k] = _still(arguments[k], lambda x: not hasattr(x, "shape") or not hasattr(x, "dtype"))
     return call
@@ -196,7 +193,7 @@ def _parameters(f: Callable[..., Any]) -> list[str]:
         return []
 
 
-def _bound(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict]:
+def bound(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict]:
     """Arguments by position where they can be, the others by keyword in the order of the signature."""
     if not kwargs:
         return args, {}
@@ -206,10 +203,28 @@ def _bound(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
         return args, kwargs
     check_keywords(f, kwargs)
     try:
-        bound = signature.bind(*args, **kwargs)
+        found = signature.bind(*args, **kwargs)
     except TypeError as error:
         raise InputError(f"the function cannot be called with these arguments: {error}") from None
-    return bound.args, dict(bound.kwargs)
+    return found.args, dict(found.kwargs)
+
+
+def by_position(f: Callable[..., Any], count: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """The arguments of a call of `f` by position, where its first `count` arguments were planned so.
+
+    `InputError` where its signature has no such places for them.
+    """
+    if not kwargs:
+        return args
+    placed, rest = bound(f, args, kwargs)
+    if rest or len(placed) != count:
+        passed = [*(f"{len(args)} by position" for _ in [0] if args), *kwargs]
+        advice = "call it so, or plan it as it is to be called"
+        raise InputError(
+            f"the function was planned for {', '.join(argument_names(f, count, None)) or 'no arguments'} by position, "
+            f"called with {', '.join(passed)}; {advice}"
+        )
+    return placed
 
 
 def check_keywords(f: Callable[..., Any], names: Iterable[str], options: Sequence[str] = ()) -> None:

@@ -243,12 +243,15 @@ def runnable_from(
     **options: Any,
 ) -> Runnable:
     """The function that a caller passes, to be run with random arguments. options: those of `trace`."""
+    from autoshard.frontends.jax.calls import by_position
     from autoshard.frontends.jax.function import trace
     from autoshard.verify.runs.numeric import arguments_like
 
     traced = trace(f, *specs, argnames=argnames, name=name, **options)
     if traced.call is not None:
         specs = traced.call.arrays(traced.call.arguments)
+    else:
+        specs = by_position(f, len(traced.arguments), specs, dict(options.get("keywords") or {}))
     return Runnable(traced, traced.function, lambda: arguments_like(specs))
 
 
