@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from autoshard.api.held_forms import check_held
@@ -22,6 +23,25 @@ JUDGED: Mapping[str, tuple[RunForm, ...]] = {AUTO: PLACED_FORMS, ALL: RUN_FORMS}
 """What may be asked for instead of a form, and the forms among which a simulated step decides."""
 WORTH = 0.005
 """The least share of a step for which the written-out collectives, which are those of the plan, are given up."""
+
+UNJUDGED = (
+    "the forms were not judged, since the run was stopped: the collectives are written out; `plan.with_form('auto')` "
+    "and `autoshard simulate PLAN --form auto --write` judge them"
+)
+
+
+def in_asked_form(plan: Plan, asked: str, progress: Progress | None = None) -> Plan:
+    """The plan in the form that was asked for; written out where Ctrl-C comes before its forms were judged.
+
+    That takes up to minutes, in which a search that Ctrl-C ended would seem not to have heard of it.
+    """
+    if asked not in JUDGED or not plan.run.get("interrupted"):
+        try:
+            return plan.with_form(asked, progress=progress)
+        except KeyboardInterrupt:
+            if asked not in JUDGED:
+                raise
+    return replace(plan, notes=(*plan.notes, UNJUDGED), run={**plan.run, "interrupted": True})
 
 
 def choose_form(

@@ -188,8 +188,10 @@ def plan_request(request: Request, decided: Decision | None = None) -> Plan:
     decided: the decision about this problem, where a search over meshes that was stopped has already made it.
     """
     if request.form != "explicit":
+        from autoshard.api.forms import in_asked_form
+
         plan = plan_request(replace(request, form="explicit"), decided)
-        return plan.with_form(request.form, progress=request.options.progress)
+        return in_asked_form(plan, request.form, request.options.progress)
     if request.mesh_search is not None:
         return _search_mesh(request)
     if request.loop_parts == AUTO:

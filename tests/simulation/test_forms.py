@@ -11,7 +11,7 @@ from jax.ad_checkpoint import checkpoint_name
 from rival_cases import plain
 
 import autoshard
-from autoshard.api.forms import WORTH, chosen_of
+from autoshard.api.forms import UNJUDGED, WORTH, chosen_of
 from autoshard.api.simulate import simulate
 from autoshard.cli import main
 from autoshard.errors import InputError, UnsupportedError
@@ -234,6 +234,29 @@ def test_of_all_forms_the_quickest_is_chosen():
     seconds = {"explicit": 3.0, "constraints": 2.0, "shardings": 1.0}
     form = chosen_of([found(name, s) for name, s in seconds.items()], asked="all")
     assert (form.asked, form.form, form.saves_s) == ("all", "shardings", 2.0)
+
+@pytest.mark.parametrize("at", ["solving", "simulating a step as explicit", "simulating a step as constraints"])
+def test_a_run_that_ctrl_c_stops_is_written_out_without_any_judgement(at, monkeypatch):
+    """In the search the plan in hand is the answer, and so it is while its forms are simulated."""
+    told = []
+
+    def interrupt(text):
+        told.append(text)
+        if text.startswith(at):
+            raise KeyboardInterrupt
+
+    plan = planned(width=512, form="auto", progress=interrupt)
+    assert (plan.form, plan.run["interrupted"], plan.notes[-1]) == (None, True, UNJUDGED)
+    assert not [text for text in told if text.startswith("simulating") and not text.startswith(at)][1:]
+
+
+def test_a_stopped_run_has_the_form_that_was_stated():
+    def interrupt(text):
+        if text.startswith("solving"):
+            raise KeyboardInterrupt
+
+    plan = planned(width=512, form="constraints", progress=interrupt)
+    assert plan.runs_as == "constraints" and UNJUDGED not in plan.notes
 
 
 def test_the_command_chooses_and_writes_the_form(tmp_path, capsys, plan):
