@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard.api.verbs import request_of_call
 from autoshard.errors import InputError
+from autoshard.interrupts import heeded
 from autoshard.planning import build_model
 from autoshard.program.program import Program
 from autoshard.questions.compare import Comparison, compare_strategies
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 Strategies = Sequence[str | OwnStrategy] | Mapping[str, str | OwnStrategy]
 
 
+@heeded()
 def compare(
     f: Callable[..., Any], *specs: Any, mesh: Any, hardware: Any, strategies: Strategies = NAMES, **words: Any
 ) -> Comparison:
@@ -42,6 +44,7 @@ def compare(
     return compare_request(request, named_own(strategies))
 
 
+@heeded()
 def compare_request(
     request: Request, strategies: Sequence[tuple[str, str | StrategyName | OwnStrategy]], *, baselines: bool = True
 ) -> Comparison:

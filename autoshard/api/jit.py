@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
 from autoshard.errors import InputError
+from autoshard.interrupts import heeded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -122,6 +123,7 @@ class PlannedFunction:
         self._last = ready.plan
         return ready, ready.arrays(args, kwargs)
 
+    @heeded()
     def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan:
         from autoshard.api.kept import keep, kept_plan, key_of, with_stated_locals
         from autoshard.api.verbs import plan_request

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from autoshard.constraints import MatchedKernel
 from autoshard.constraints.kernels_of import called_in, with_kernels
 from autoshard.errors import InputError, listing
+from autoshard.interrupts import heeded
 from autoshard.plan_record import PlanRecord
 from autoshard.program.as_json import plain, program_to_json, without_places
 from autoshard.trust import Trust
@@ -50,6 +51,7 @@ class Plan(PlanRecord):
 
         return notebook_html(self)
 
+    @heeded()
     def report(self, path: str | os.PathLike[str], *, alternatives: int = 0) -> None:
         """Write the page of ``autoshard report``: everything about the plan in one HTML file.
 
@@ -64,12 +66,14 @@ class Plan(PlanRecord):
 
     # -- asking it -----------------------------------------------------------------------------------
 
+    @heeded()
     def explain(self, value: str) -> list[ExplainedValue]:
         """Why the values that a name or a pattern addresses have their shardings; `autoshard.questions.explain`."""
         from autoshard.questions.explain import explain_plan
 
         return explain_plan(self, value)
 
+    @heeded()
     def instead(
         self,
         value: str,
@@ -91,6 +95,7 @@ class Plan(PlanRecord):
         options = options_of(self).but(effort=effort, seed=seed, accepted_gap=accepted_gap)
         return instead(self, value, sharding, options.within(time_limit))
 
+    @heeded()
     def break_even(
         self,
         value: str,
@@ -112,6 +117,7 @@ class Plan(PlanRecord):
         options = quick_options(self).but(effort=effort, seed=seed, accepted_gap=accepted_gap)
         return break_even(self, value, by, instead=instead, options=options, each_s=time_limit)
 
+    @heeded()
     def objectives(self, *, search: bool = False, time_limit: float | None = None) -> Objectives:
         """Seconds under both objectives; with `search` also the optimum of the one that this plan does not minimise;
         `autoshard.questions.objectives`. time_limit: seconds of wall clock of that search, a guard.
@@ -177,6 +183,7 @@ class Plan(PlanRecord):
 
         return Target(target, self.lowered)
 
+    @heeded()
     def explicit_mode(
         self, *, check: bool = True, devices: Sequence[Any] | None = None, time_limit: float | None = None
     ) -> ExplicitMode:
@@ -190,6 +197,7 @@ class Plan(PlanRecord):
         limit = TIME_LIMIT_S if time_limit is None else time_limit
         return explicit_mode(self.lowered, check=check, devices=devices, time_limit_s=limit)
 
+    @heeded()
     def attach(
         self,
         f: Any,
@@ -261,6 +269,7 @@ class Plan(PlanRecord):
         functions = {s.op: given[s.name] for s in stated if s.name in given}
         return imported_locals({**named, **functions}, Path(config.get("folder") or "."))
 
+    @heeded()
     def verify(
         self,
         f: Any,
@@ -298,8 +307,8 @@ class Plan(PlanRecord):
     def jit(self, *, form: str | None = None, **options: Any) -> Any:
         """The jitted function: arrays in and out as before, sharded as planned. `options` go to `jax.jit`.
 
-        It is called as `f` is, by position or keyword, static leaves included. form: see `with_form`; by default the one
-        that the plan was asked for.
+        It is called as `f` is, by position or keyword, static leaves included. form: see `with_form`; by default the
+        one that the plan was asked for.
         """
         plan = self if form is None else self.with_form(form)
         return plan.lower(plan.runs_as).jit(**options)
@@ -309,6 +318,7 @@ class Plan(PlanRecord):
         """The form in which `jit` hands the plan to XLA: ``explicit``, ``constraints`` or ``shardings``."""
         return "explicit" if self.form is None else self.form.form
 
+    @heeded()
     def with_form(self, form: str, *, compiler: str = "auto", progress: Callable[[str], None] | None = None) -> Plan:
         """The plan, to be run in a form: ``explicit``, ``constraints``, ``shardings``, or in the one in which a step is
         quickest by simulation, of the first two (``auto``) or of all (``all``), which `Plan.form` then tells.

@@ -15,6 +15,7 @@ from autoshard.api.forms import ALL, AUTO, WORTH, chosen_of
 from autoshard.api.held_forms import check_held
 from autoshard.api.simulate import FORMS, simulate
 from autoshard.errors import InputError, UnsupportedError
+from autoshard.interrupts import heeded
 from autoshard.plan_record import PLACED_FORMS, RUN_FORMS, ChosenForm, JudgedRival, JudgedRivals
 from autoshard.questions.again import options_of
 from autoshard.questions.rivals import GIVEN, Near, Rivals, near_rivals
@@ -54,6 +55,7 @@ class Judged:
         }
 
 
+@heeded()
 def simulate_rivals(
     plan: Plan,
     within: float,

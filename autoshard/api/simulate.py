@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from autoshard.costs.steptime import whole_bytes
 from autoshard.errors import InputError, UnsupportedError
+from autoshard.interrupts import heeded
 from autoshard.plan_record import OWN_SCHEDULER, PLACED_FORMS
 from autoshard.report.amounts import bytes_text
 from autoshard.simulation.ahead import Compiler, judge_of
@@ -29,6 +30,7 @@ FORMS: tuple[Form, ...] = get_args(Form)
 CLOCKS: tuple[Clock, ...] = get_args(Clock)
 
 
+@heeded()
 def simulate(
     plan: Plan,
     *,

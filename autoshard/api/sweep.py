@@ -65,6 +65,7 @@ class Sweep:
         return out.getvalue()
 
 
+@interrupts.heeded()
 def sweep(
     config: str | Path,
     over: Mapping[str, Sequence[Any]],

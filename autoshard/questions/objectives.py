@@ -69,6 +69,8 @@ def price_objectives(plan: PlanRecord, *, search: bool = False, options: SearchO
     options = options or options_of(plan)
     model = build_model(problem_of(plan).minimising(other_than(plan.objective)), options.progress)
     found = decide_again(plan, model, options, explain=False)
+    if found.interrupted:  # what half a search has is no optimum
+        raise KeyboardInterrupt
     waited = step_time(plan.program, found.schedule, plan.machine, found.cost, model.fusion, trips=plan.trips).waited_s
     before, after = plan.schedule, found.schedule
     differs = sum(
