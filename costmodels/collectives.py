@@ -128,7 +128,7 @@ def level_costs(
             cost = _full_mesh_cost(kind, level, size, n)
         else:
             through = _size_through(index, groups, profile)
-            reduces = in_network_reduction and level.in_network_reduction
+            reduces = in_network_reduction and level.in_network_reduction and kind is CollectiveKind.ALL_REDUCE
             cost = _switch_cost(kind, level, size, through, inside, n, reduces)
         factor = level.kind_factors.get(named_kind(kind), 1.0)
         costs.append(cost if factor == 1.0 else replace(cost, seconds_per_byte=cost.seconds_per_byte * factor))
@@ -169,8 +169,8 @@ def _switch_cost(
     else:
         sent = 1.0
     passes = 1 if reduces else _passes(kind)
-    links = f"{level.name}: {size} through the switch" + (", reduced in it" if reduces and passes == 1 else "")
-    finite = _finite(kind, through) if not (reduces and kind is CollectiveKind.ALL_REDUCE) else 1.0
+    links = f"{level.name}: {size} through the switch" + (", reduced in it" if reduces else "")
+    finite = 1.0 if reduces else _finite(kind, through)
     latency = passes * level.latency.value
     return LevelCost(level.name, size, links, latency, sent / level.egress.value, sent, finite=finite)
 

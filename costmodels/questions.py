@@ -156,6 +156,8 @@ def ask_collective(
     if not axes:
         raise ProfileError(f"name the axes that the {kind} runs over; the mesh has {dict(mesh)}")
     parts = tuple(axis_part(machine, axis) for axis in axes)
+    if in_network_reduction:
+        _refuse_no_reduction(machine, kind, parts)
     if kind.strip().lower().replace("-", "_") in _SLICES:
         machine.costs(CollectiveKind.ALL_GATHER, parts)  # raises where the axes do not make a group
         return CollectiveAnswer(
@@ -193,6 +195,16 @@ def ask_collective(
         bytes_sent_per_device=time.bytes_sent_per_device,
         layout=machine.describe(),
     )
+
+
+def _refuse_no_reduction(machine: Machine, kind: str, parts: Sequence[AxisPart]) -> None:
+    """Raise `ProfileError` where switches have nothing to add, or there are none in the group that can."""
+    if _bare(kind) not in (_bare(CollectiveKind.ALL_REDUCE), "psum"):
+        raise ProfileError(f"in_network_reduction is of all-reduces, found {kind}; leave it out")
+    names = [cost.level for cost in machine.costs(CollectiveKind.ALL_REDUCE, tuple(parts))]
+    if not any(getattr(machine.profile.level(name), "in_network_reduction", False) for name in names):
+        over = f"the links of this group ({', '.join(names)})" if names else "a group of one device"
+        raise ProfileError(f"in_network_reduction changes nothing on {over}; leave it out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +277,8 @@ def ask_matmul(
     _check_sizes(text, operands, dims)
     if storage is not None and len(storage) != len(operands):
         raise ProfileError(f"storage gives {len(storage)} types; give three, of left, right and result")
+    if pad_tiles and machine.profile.matmul_tile == 1:
+        raise ProfileError(f"{machine.profile.name} says no matmul_tile, so pad_tiles means nothing there")
     own = dtype_bytes(dtype)
     widths = [dtype_bytes(dtype_of_tensor) for dtype_of_tensor in storage] if storage else [own] * len(operands)
     ways = price_ways(machine, operands, dims, dtype, (widths[0], widths[1], widths[2]), pad_tiles)

@@ -124,6 +124,24 @@ def _cap_notes(rows: int, sequences: float, microbatches: int) -> list[str]:
     return []
 
 
+_OPTIONS_OF = {"repeats": ("pipeline",), "pieces": ("fsdp", "fsdp_transpose")}
+"""Options that only these parts know."""
+
+
+def _of_parts(
+    strategy: str, parts: Mapping[str, tuple[str, ...]], n: Mapping[str, int], option: str, count: int
+) -> list[str]:
+    """What to know where an option changes nothing; `ProfileError` where the strategy has no part that knows it."""
+    known = _OPTIONS_OF[option]
+    mine = [part for part in known if part in parts]
+    if count > 1 and not mine:
+        whose = "a pipeline" if option == "repeats" else known[0]
+        raise ProfileError(f"{option}={count} is of {whose}, and strategy {strategy} has none: add it, or leave it out")
+    if count > 1 and all(n[part] == 1 for part in mine):
+        return [f"{option}={count} changes nothing: {' and '.join(mine)} has one device"]
+    return []
+
+
 def _fits_the_model(card: ModelCard, strategy: str, n: Mapping[str, int]) -> list[str]:
     """What a user should know of cutting this model into `n` parts; raises `ProfileError` where it cannot be cut so."""
     if n["expert"] > 1 and not card.experts:
@@ -175,17 +193,14 @@ def price_strategy(
     if too_many := _stages_beyond(card, strategy, mesh, repeats):
         raise ProfileError(too_many)
     parts = read_strategy(strategy, mesh)
-    if repeats > 1 and "pipeline" not in parts:
-        raise ProfileError(
-            f"repeats={repeats} is of a pipeline, and strategy {strategy} has none: add it, or leave it out"
-        )
     n = {part: part_size(parts[part], mesh) if part in parts else 1 for part in PARTS}
+    idle = [*_of_parts(strategy, parts, n, "repeats", repeats), *_of_parts(strategy, parts, n, "pieces", pieces)]
     length = seq if seq is not None else card.train_seq
     if length is None:
         raise ProfileError("this model has no training context of its own; give the sequence length")
     rows, sequences = _rows(n), batch_tokens / length
     micro = microbatches or (min(4 * n["pipeline"], max(1, int(sequences / rows))) if n["pipeline"] > 1 else 1)
-    notes = _fits_the_model(card, strategy, n) + _cap_notes(rows, sequences, micro)
+    notes = idle + _fits_the_model(card, strategy, n) + _cap_notes(rows, sequences, micro)
     # Tokens of the busiest device over those of an even cut: a sequence, or all of a batch that is less than one.
     crowded = max(1.0, rows * _WHOLE / max(1.0, sequences))
     bubble = pipeline_bubble(n["pipeline"], micro, repeats) if n["pipeline"] > 1 else 0.0

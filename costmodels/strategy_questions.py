@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypedDict, Unpack
 
 from autoshard.costmodels.critical_batches import CriticalBatch, critical_values
+from autoshard.costmodels.errors import ProfileError
 from autoshard.costmodels.models import load_model
 from autoshard.costmodels.profile import Profile
 from autoshard.costmodels.questions import Answer, dtype_bytes, placed
@@ -103,7 +104,8 @@ def ask_critical_batch(
 ) -> list[dict[str, Any]]:
     """Batch and axis sizes at which each part of a strategy turns compute bound, as plain rows.
 
-    With `batch_tokens`, fsdp+tensor has one more: the devices of fsdp that communicate least.
+    With `batch_tokens`, fsdp+tensor has one more: the devices of fsdp that communicate least; `ProfileError` where the
+    strategy has no such split.
     """
     machine = placed(hardware, mesh, links, slice_shape, False)
     card = load_model(model)
@@ -111,4 +113,9 @@ def ask_critical_batch(
         refuse_batch(batch_tokens)
     width = dtype_bytes(dtype)
     values = critical_values(machine, card, strategy, dtype, batch_tokens, dtype_bytes=width)
+    if batch_tokens is not None and not any(value.at_least == value.at_most is not None for value in values):
+        raise ProfileError(
+            f"batch_tokens is for the best split of devices between fsdp (or data) and tensor, and strategy {strategy} "
+            f"on {dict(mesh)} has no two such parts: leave it out"
+        )
     return [asdict(value) for value in values]

@@ -52,7 +52,9 @@ class StepOptions:
         int | None, typer.Option(help="Of a pipeline; without one, of gradient accumulation.", min=1)
     ] = None
     repeats: Annotated[int, typer.Option(help="Stages of a pipeline on each device (interleaving).", min=1)] = 1
-    pieces: Annotated[int, typer.Option(help="Collectives in which fsdp gathers the weights of a layer.", min=1)] = 1
+    pieces: Annotated[
+        int, typer.Option(help="Of fsdp: collectives in which it gathers the weights of a layer.", min=1)
+    ] = 1
     efficiency: Annotated[
         float | None,
         typer.Option(help="Share of the peak rate that work reaches; the profile's, for the estimate, if not given."),
@@ -98,7 +100,7 @@ def model_step(
         "--hardware": hardware,
     }
     if context.invoked_subcommand is not None:
-        if stray := [option for option, value in required.items() if value is not None]:
+        if stray := _given(context):
             raise InputError(
                 f"{stray[0]} before {context.invoked_subcommand!r}: write it behind, or leave the command out"
             )
@@ -126,6 +128,12 @@ def model_step(
         from autoshard.report.answers import strategy_text
 
         print(strategy_text(answer.to_dict()))
+
+
+def _given(context: typer.Context) -> list[str]:
+    """The options that the command line has, as they are called."""
+    sources = {p.opts[0]: context.get_parameter_source(p.name or "") for p in context.command.params}
+    return [option for option, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
 
 
 @app.command()
@@ -181,7 +189,7 @@ def collective(
     axes: Annotated[str, typer.Option(help="The axes (or sub-axes, y:(1)2) it runs over, major to minor: x,y.")],
     hardware: Hardware,
     on_machine: MeshOnMachine,
-    in_network_reduction: Annotated[bool, typer.Option(help="Let switches add, where they can (SHARP).")] = False,
+    in_network_reduction: Annotated[bool, typer.Option(help="Of an all-reduce: let switches add (SHARP).")] = False,
     as_json: AsJson = False,
 ) -> None:
     """How long one collective takes, what bounds it, and the links it uses."""
