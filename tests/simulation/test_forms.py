@@ -235,6 +235,7 @@ def test_of_all_forms_the_quickest_is_chosen():
     form = chosen_of([found(name, s) for name, s in seconds.items()], asked="all")
     assert (form.asked, form.form, form.saves_s) == ("all", "shardings", 2.0)
 
+
 @pytest.mark.parametrize("at", ["solving", "simulating a step as explicit", "simulating a step as constraints"])
 def test_a_run_that_ctrl_c_stops_is_written_out_without_any_judgement(at, monkeypatch):
     """In the search the plan in hand is the answer, and so it is while its forms are simulated."""
