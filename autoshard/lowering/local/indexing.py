@@ -1,6 +1,7 @@
 """Gather and scatter on blocks: indices become relative to the block of a cut dimension."""
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import jax
@@ -142,17 +143,44 @@ def scatter(ctx: LocalOp, operand: Any, indices: Any, updates: Any) -> Sequence[
         column = lax.index_in_dim(position, k, axis=position.ndim - 1, keepdims=True)
         if d in cut:
             column = column - ctx.grid.start(shape[d], cut[d])
-            inside = (column >= np.int32(0)) & (column < ctx.grid.count(shape[d], cut[d]))
-            column = lax.select(inside, column, lax.full_like(column, operand.shape[d]))
-        if keep is not None:  # any index that is out of bounds drops the whole update
-            outside = lax.full_like(column, operand.shape[d])
-            column = lax.select(lax.broadcast_in_dim(keep, column.shape, range(keep.ndim)), column, outside)
+            inside = lax.squeeze(
+                (column >= np.int32(0)) & (column < ctx.grid.count(shape[d], cut[d])), [indices.ndim - 1]
+            )
+            keep = inside if keep is None else keep & inside
         columns.append(column)
+    if prod(indices.shape[:-1]) == 1 and keep is not None:
+        return [_one_update(ctx, operand, columns, keep, updates)]
+    if keep is not None:  # any index that is out of bounds drops the whole update
+        spread = lax.broadcast_in_dim(keep, columns[0].shape, range(keep.ndim))
+        outside = [operand.shape[d] for d in numbers.scatter_dims_to_operand_dims]
+        columns = [lax.select(spread, c, lax.full_like(c, n)) for c, n in zip(columns, outside, strict=True)]
     return ctx.bind(
         [operand, lax.concatenate(columns, position.ndim - 1), updates],
         mode=Mode.FILL_OR_DROP,
         indices_are_sorted=False,
     )
+
+
+def _one_update(ctx: LocalOp, operand: Any, columns: Sequence[Any], keep: Any, updates: Any) -> Any:
+    """The scatter of a single update, or the operand as it was where it is not kept.
+
+    No index is out of bounds here, although XLA drops such updates: for that it reads what they would replace, in a
+    slice whose start is out of bounds. Where the operand is a slice itself, its simplifier makes one slice of both,
+    which reads beyond the block, and that is what it writes (XLA of JAX 0.10).
+    """
+    numbers = ctx.params["dimension_numbers"]
+    taken = [d for d in range(operand.ndim) if d not in (*numbers.inserted_window_dims, *numbers.operand_batching_dims)]
+    sizes = [1] * operand.ndim
+    for d, u in zip(taken, numbers.update_window_dims, strict=True):
+        sizes[d] = updates.shape[u]
+    starts = [np.int32(0)] * operand.ndim
+    for d, column in zip(numbers.scatter_dims_to_operand_dims, columns, strict=True):
+        starts[d] = lax.clamp(np.int32(0), lax.reshape(column, ()), np.int32(operand.shape[d] - sizes[d]))
+    before = lax.dynamic_slice(operand, starts, sizes)
+    first = lax.concatenate([lax.full_like(column, 0) for column in columns], columns[0].ndim - 1)
+    (after,) = ctx.bind([before, first, updates], mode=Mode.FILL_OR_DROP)
+    written = lax.select(_like(lax.reshape(keep, ()), after), after, before)
+    return lax.dynamic_update_slice(operand, written, starts)
 
 
 def _padding_of_updates(ctx: LocalOp, indices: Any) -> Any:
