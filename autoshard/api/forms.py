@@ -10,11 +10,13 @@ from autoshard.api.held_forms import check_held
 from autoshard.api.simulate import check_form, simulate
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.plan_record import PLACED_FORMS, RUN_FORMS, ChosenForm, RunForm
+from autoshard.request.asking import asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from autoshard.api.plans import Plan
+    from autoshard.request.request import Request
     from autoshard.search_options import Progress
     from autoshard.simulation.result import Simulation
 
@@ -30,22 +32,28 @@ UNJUDGED = (
 )
 
 
-def in_asked_form(plan: Plan, asked: str, progress: Progress | None = None) -> Plan:
-    """The plan in the form that was asked for; written out where Ctrl-C comes before its forms were judged.
+def planned_in_form(request: Request, planned: Callable[[Request], Plan]) -> Plan:
+    """The plan that a request asks for, in its form; written out where Ctrl-C comes before its forms were judged.
 
-    That takes up to minutes, in which a search that Ctrl-C ended would seem not to have heard of it.
+    That takes up to minutes, in which a search that Ctrl-C ended would seem not to have heard of it. planned: the plan
+    of a request, written out. A form that cannot hold what is stated is refused before the search.
     """
-    if asked not in JUDGED or not plan.run.get("interrupted"):
+    form = request.form
+    if form not in JUDGED and request.mesh_search is None:
+        question = asked(request)
+        check_held(question.problem.program, question.statements, form)
+    plan = planned(replace(request, form="explicit"))
+    if form not in JUDGED or not plan.run.get("interrupted"):
         try:
-            return plan.with_form(asked, progress=progress)
+            return plan.with_form(form, progress=request.options.progress)
         except KeyboardInterrupt:
-            if asked not in JUDGED:
+            if form not in JUDGED:
                 raise
     return replace(plan, notes=(*plan.notes, UNJUDGED), run={**plan.run, "interrupted": True})
 
 
 def choose_form(
-    plan: Plan, asked: str, *, compiler: str = "auto", clock: str = "expected", progress: Progress | None = None
+    plan: Plan, form: str, *, compiler: str = "auto", clock: str = "expected", progress: Progress | None = None
 ) -> ChosenForm | None:
     """The form that is asked for: ``explicit`` (which is None), ``constraints``, ``shardings``, or by simulation
     ``auto``, of the first two, and ``all``, of the three.
@@ -53,21 +61,21 @@ def choose_form(
     compiler, clock: those of `simulate`; the TPU compiler takes seconds to minutes. Raises `InputError` for an unknown
     form, `UnsupportedError` where the one that is asked for cannot say what is stated about the program.
     """
-    if asked not in RUN_FORMS and asked not in JUDGED:
-        raise InputError(f"no form {asked!r}; there are {', '.join((*RUN_FORMS, *JUDGED))}")
-    if asked == "explicit":
+    if form not in RUN_FORMS and form not in JUDGED:
+        raise InputError(f"no form {form!r}; there are {', '.join((*RUN_FORMS, *JUDGED))}")
+    if form == "explicit":
         return None
-    if asked not in JUDGED:
-        check_held(plan, asked)
-        check_form(plan, asked)
-        return ChosenForm.from_dict({"asked": asked, "form": asked})
+    if form not in JUDGED:
+        check_held(plan.program, plan.statements, form)
+        check_form(plan, form)
+        return ChosenForm.from_dict({"asked": form, "form": form})
 
-    def run(form: str, by: str) -> Simulation:
+    def run(one: str, by: str) -> Simulation:
         if progress is not None:
-            progress(f"simulating a step as {form}")
-        return simulate(plan, form=form, compiler=by, clock=clock)
+            progress(f"simulating a step as {one}")
+        return simulate(plan, form=one, compiler=by, clock=clock)
 
-    return by_one_judge(plan, run, compiler, JUDGED[asked])[1]
+    return by_one_judge(plan, run, compiler, JUDGED[form])[1]
 
 
 def by_one_judge(
@@ -95,7 +103,7 @@ def _tried(
     found, refused = [], []
     for form in forms:
         try:
-            check_held(plan, form)
+            check_held(plan.program, plan.statements, form)
             found.append(run(form, compiler))
         except UnsupportedError as error:
             refused.append(f"{form}: {error}")

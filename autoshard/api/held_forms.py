@@ -6,14 +6,15 @@ inputs and outputs say nothing of what lies between.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from autoshard.errors import UnsupportedError
+from autoshard.program.program import Program
 from autoshard.report.amounts import bytes_text
 
-if TYPE_CHECKING:
-    from autoshard.plan_record import PlanRecord
+Statements = Sequence[Mapping[str, Any]]
+"""As they stand in plan.json."""
 
 ABOUT_COLLECTIVES = ("no_collective", "max_reshards", "manual_computation")
 """Statements about what moves: in a manual computation nothing does, over its axes."""
@@ -24,10 +25,10 @@ ELSEWHERE = ("barrier", "kernel", "manual", "host_memory_limit")
 other form than the written-out one has."""
 
 
-def check_held(plan: PlanRecord, form: str) -> None:
-    """`UnsupportedError` where a statement of the plan does not hold in this form; names the first and counts the
+def check_held(program: Program, statements: Statements, form: str) -> None:
+    """`UnsupportedError` where a statement about the program does not hold in this form; names the first and counts the
     others."""
-    left = list(not_held(plan, form))
+    left = list(not_held(program, statements, form))
     if not left:
         return
     more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
@@ -38,12 +39,12 @@ def check_held(plan: PlanRecord, form: str) -> None:
     )
 
 
-def not_held(plan: PlanRecord, form: str) -> Iterator[str]:
+def not_held(program: Program, statements: Statements, form: str) -> Iterator[str]:
     """The statements that a form leaves to XLA, in words."""
     if form == "explicit":
         return
-    inputs = {*plan.program.body.args[: len(plan.program.input_names)]}
-    for one in plan.statements:
+    inputs = {*program.body.args[: len(program.input_names)]}
+    for one in statements:
         kind = one["kind"]
         if form == "constraints":
             left = kind in ABOUT_COLLECTIVES

@@ -100,7 +100,7 @@ def simulate_rivals(
     def run(near: Near[Plan], form: str, by: str) -> Simulation:
         if progress is not None:
             progress(f"simulating {near.name} as {form}")
-        check_held(near.plan, form)
+        check_held(near.plan.program, near.plan.statements, form)
         hand = None if keep is None else partial(keep, near.name, form)
         return simulate(near.plan, form=form, compiler=by, clock=clock, name=near.name, keep=hand)
 

@@ -188,10 +188,9 @@ def plan_request(request: Request, decided: Decision | None = None) -> Plan:
     decided: the decision about this problem, where a search over meshes that was stopped has already made it.
     """
     if request.form != "explicit":
-        from autoshard.api.forms import in_asked_form
+        from autoshard.api.forms import planned_in_form
 
-        plan = plan_request(replace(request, form="explicit"), decided)
-        return in_asked_form(plan, request.form, request.options.progress)
+        return planned_in_form(request, lambda written_out: plan_request(written_out, decided))
     if request.mesh_search is not None:
         return _search_mesh(request)
     if request.loop_parts == AUTO:

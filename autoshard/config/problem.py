@@ -86,9 +86,12 @@ def import_reference(reference: str, directory: Path) -> Any:
     except ModuleNotFoundError as error:
         missing = error.name or module_name
         if module_name == missing or module_name.startswith(missing + "."):
+            hint = ""
+            if module_name.endswith(".py"):
+                hint = f"; a module is named as in an import, {module_name[:-3].replace('/', '.')}:{attributes}"
             raise InputError(
                 f"there is no module {missing!r} (looked in {directory}, the working directory "
-                "and the installed packages)"
+                f"and the installed packages){hint}"
             ) from None
         raise InputError(f"module {module_name!r} cannot be imported: it needs {missing!r}, which is missing") from None
     except SystemExit as stop:

@@ -109,6 +109,7 @@ WRONG: dict[str, tuple[str, str]] = {
     "function without colon": (FUNCTION.replace("user_step:step", "user_step.step"), r"c\.yaml:1:11: function: write module:function"),
     "function that is code": (FUNCTION.replace("user_step:step", "os:system('ls')"), r"function: write module:function"),
     "no such module": (FUNCTION.replace("user_step", "user_stepp"), r"c\.yaml:1:11: function: there is no module 'user_stepp'"),
+    "a file for a module": (FUNCTION.replace("user_step:", "user_step.py:"), r"as in an import, user_step:"),
     "no such submodule": (FUNCTION.replace("user_step:", "json.nothing:"), r"function: there is no module 'json\.nothing'"),
     "no such function": (
         FUNCTION.replace(":step", ":stepp"),

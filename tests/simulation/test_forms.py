@@ -209,6 +209,16 @@ def test_a_form_is_refused_where_xla_need_not_hold_what_is_stated(stated):
             assert plan.with_form(form).runs_as == form
 
 
+def test_a_form_that_cannot_hold_what_is_stated_is_refused_before_the_search():
+    told = []
+    with pytest.raises(UnsupportedError, match="no collective over b"):
+        autoshard.plan(
+            hidden, *INNER, mesh={"a": 2, "b": 2}, hardware="tpu_v5e", constraints=autoshard.NoCollective("b"),
+            form="constraints", progress=told.append,
+        )  # fmt: skip
+    assert not [text for text in told if text.startswith("solving")]
+
+
 def test_the_quickest_form_is_one_that_holds_what_is_stated(stated):
     plan, refused = stated
     form = plan.with_form("auto", compiler="own").form
