@@ -9,17 +9,17 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, permutations
-from math import prod
 
 import numpy as np
 from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import shortest_path
+from scipy.sparse.csgraph import breadth_first_order, shortest_path
 
 from autoshard.costs.critical import Role
 from autoshard.costs.exposure import Exposure
 from autoshard.costs.pricing import StepPrices, step_bytes
 from autoshard.costs.tiles import scatters_tiles
 from autoshard.costs.travel import PLAIN, Travel
+from autoshard.costs.waypoints import MAX_AXES_IN_ANY_ORDER, beginnings, waypoints
 from autoshard.program.types import TensorType, dtype_bytes
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.steps import Reshard, Step, StepKind
@@ -29,42 +29,6 @@ _MAX_PERMUTED_ATOMS = 4
 
 MANY_LAYOUTS = 400
 """Tables of more layouts than this are worth compiled code."""
-
-_MAX_AXES_IN_ANY_ORDER = 3
-"""With more mesh axes, way-points keep the canonical (mesh) order only, to bound the graph."""
-
-
-def waypoints(type_: TensorType, mesh: AtomMesh, unreduced: frozenset[int]) -> list[Layout]:
-    """Every evenly dividing layout of whole mesh axes; those in `unreduced` may be partial sums.
-
-    Each axis is absent, on a dimension, or unreduced. Up to three axes come in every order within a dimension, more
-    only in mesh order. Layouts that put the sub-axes of one axis on different dimensions are not among them.
-    """
-    axes = [mesh.atoms_of[name] for name in mesh.mesh.axis_names if mesh.mesh.axis_size(name) > 1]
-    any_order = len(axes) <= _MAX_AXES_IN_ANY_ORDER
-    out: list[Layout] = []
-
-    def visit(index: int, dims: list[tuple[tuple[int, ...], ...]], partial: tuple[int, ...]) -> None:
-        if index == len(axes):
-            orders: list[tuple[tuple[int, ...], ...]] = [()]
-            for d in dims:
-                choices = list(permutations(d)) if any_order else [d]  # a list: iterated once for each order so far
-                orders = [(*o, tuple(a for axis in p for a in axis)) for o in orders for p in choices]
-            out.extend(Layout(o, partial) for o in orders)
-            return
-        axis = axes[index]
-        visit(index + 1, dims, partial)
-        if unreduced.issuperset(axis):
-            visit(index + 1, dims, (*partial, *axis))
-        for place, kept in enumerate(dims):
-            cut = prod(mesh.size(a) for a in kept) * mesh.size(axis)
-            if type_.shape[place] % cut == 0:
-                dims[place] = (*kept, axis)
-                visit(index + 1, dims, partial)
-                dims[place] = kept
-
-    visit(0, [()] * type_.rank, ())
-    return out
 
 
 def _free_runs(mesh: AtomMesh, used: set[int]) -> Iterable[tuple[int, ...]]:
@@ -79,7 +43,7 @@ def _free_runs(mesh: AtomMesh, used: set[int]) -> Iterable[tuple[int, ...]]:
             whole_axes.append(axis)
     for count in range(2, len(whole_axes) + 1):
         for axes in combinations(whole_axes, count):
-            for order in permutations(axes) if len(mesh.atoms_of) <= _MAX_AXES_IN_ANY_ORDER else (axes,):
+            for order in permutations(axes) if len(mesh.atoms_of) <= MAX_AXES_IN_ANY_ORDER else (axes,):
                 yield tuple(a for axis in order for a in axis)
 
 
@@ -253,6 +217,7 @@ class ReshardTables:
     exposure: Exposure
     lengths: AllLengths | None = None
     _between: dict[tuple[tuple[int, ...], frozenset[int]], tuple[Layout, ...]] = field(default_factory=dict)
+    _complete: dict[tuple[Layout, ...], tuple[Layout, ...]] = field(default_factory=dict)
     _graphs: dict[tuple[Layout, ...], _Graph] = field(default_factory=dict)
     _tables: dict[object, ReshardTable] = field(default_factory=dict)
     _lengths: dict[object, Lengths] = field(default_factory=dict)
@@ -280,6 +245,7 @@ class ReshardTables:
         between = self._waypoints(type_, partial)
         known = set(between)
         nodes = (*between, *(lay for lay in wanted if lay not in known))
+        nodes = self._with_ways_in(nodes, sorted(partial), check)
         key = (type_, nodes, barred, local, role, travel)
         if key not in self._tables:
             graph = self._graph(nodes, sorted(partial), check)
@@ -291,6 +257,26 @@ class ReshardTables:
         if key not in self._between:
             self._between[key] = tuple(waypoints(type_, self.mesh, partial))
         return self._between[key]
+
+    def _with_ways_in(
+        self, nodes: tuple[Layout, ...], partial: Sequence[int], check: Callable[[], None]
+    ) -> tuple[Layout, ...]:
+        """The nodes, and the beginnings of those to which no slices of a whole array lead.
+
+        Statements name such layouts: parts of axes before other axes. Where nothing else led there, no plan would hold
+        them, and what needs a collective otherwise would not be the cheapest way.
+        """
+        if nodes not in self._complete:
+            graph, whole = self._graph(nodes, partial, check), Layout(((),) * len(nodes[0].dims))
+            slices = np.array([step.kind is StepKind.SLICE for step in graph.steps], bool)[graph.numbers]
+            ends = graph.sources[slices], graph.targets[slices]
+            ways = csr_matrix((np.ones(len(ends[0])), ends), shape=(len(nodes), len(nodes)))
+            reached = set(breadth_first_order(ways, nodes.index(whole), return_predecessors=False).tolist())
+            lost = [lay for i, lay in enumerate(nodes) if i not in reached and not lay.unreduced]
+            known = set(nodes)
+            more = dict.fromkeys(way for lay in lost for way in beginnings(lay) if way not in known)
+            self._complete[nodes] = (*nodes, *more)
+        return self._complete[nodes]
 
     def _graph(self, nodes: tuple[Layout, ...], partial: Sequence[int], check: Callable[[], None]) -> _Graph:
         if nodes not in self._graphs:
