@@ -168,6 +168,16 @@ class _Judge:
         return []
 
 
+_DIVISIBLE = (
+    "no layout that autoshard considers does it; a dimension should be divisible by the product of the axes on it "
+    "(inputs and intermediates may be padded by up to a quarter, outputs not at all)"
+)
+_PARTIAL = (
+    "arguments and results of a program are no partial sums; state `unreduced` of a value inside, such as one named "
+    "with checkpoint_name"
+)
+
+
 def _error(program: Program, stated: Sequence[Stated], members: Sequence[Member]) -> InfeasibleError:
     names = [name_of(m, program) for m in members]
     cited = [statement.cited for statement in stated]
@@ -180,11 +190,9 @@ def _error(program: Program, stated: Sequence[Stated], members: Sequence[Member]
         head = f"two pins contradict each other on values that must have one sharding ({_some(names)})"
     elif len(stated) == 1:
         held = f"cannot be held in {pins[0].sharding}" if pins else "cannot be held so"
-        head = (
-            f"{_role(program, members)}{place} {held}: no layout that autoshard considers does it; a dimension "
-            "should be divisible by the product of the axes on it (inputs and intermediates may be padded by up to a "
-            "quarter, outputs not at all)"
-        )
+        role = _role(program, members)
+        why = _PARTIAL if pins and pins[0].sharding.unreduced and role in ("input ", "output ") else _DIVISIBLE
+        head = f"{role}{place} {held}: {why}"
     else:
         head = f"these {len(stated)} statements cannot hold together on {_some(names)}: no layout satisfies them all"
     advice = "change it" if len(stated) == 1 else "drop or change one of them"

@@ -212,5 +212,8 @@ def test_an_unknown_axis_is_refused() -> None:
 
 
 def test_a_pinned_partial_sum_that_cannot_be_is_refused() -> None:
-    with pytest.raises(InfeasibleError, match=r"input w1 .*cannot be held in"):
-        planned(mlp, *MLP, pins={"w1": '[{}, {}] unreduced={"x"}'})
+    for name in ("input w1", "output out"):
+        with pytest.raises(
+            InfeasibleError, match=rf"{name} .*cannot be held in .*are no partial sums; state `unreduced`"
+        ):
+            planned(mlp, *MLP, pins={name.split()[1]: '[{}, {}] unreduced={"x"}'})
