@@ -134,7 +134,7 @@ def request_of_call(
     **words: Any,
 ) -> tuple[Request, float]:
     """The request that the arguments of `plan` make, and the seconds that tracing took."""
-    from autoshard.frontends.jax.calls import check_keywords
+    from autoshard.frontends.jax.calls import check_keywords, told_to_planning
     from autoshard.frontends.jax.function import trace
 
     if progress is not None and not callable(progress):
@@ -142,21 +142,22 @@ def request_of_call(
     if progress is not None:
         progress("tracing")
     deadline = Deadline.after(limit_seconds(time_limit))
+    options = (*_keywords(), *SearchWords.__annotations__, *_OF_FUNCTION, "static_argnums", "in_code")
+    also = dict(words, constraints=constraints, time_limit=time_limit, donate_argnums=donate_argnums, progress=progress)
+    notes = told_to_planning(f, len(specs), {name: also.get(name) for name in options})
     search = {name: words.pop(name) for name in SearchWords.__annotations__ if name in words}
     search |= {name: words.pop(name) for name in _ASKED if name in words}
     told: dict[str, Any] = {name: words.pop(name, None) for name in _OF_FUNCTION}
     static = argument_numbers(words.pop("static_argnums", None), "static_argnums")
-    check_keywords(f, words, (*_keywords(), *SearchWords.__annotations__, *_OF_FUNCTION, "static_argnums", "in_code"))
+    check_keywords(f, words, options)
     with ended_at(deadline, TRACING, TRACE_LESS):
         traced = trace(
             f, *specs, donate_argnums=argument_numbers(donate_argnums), static_argnums=static, keywords=words,
             kernels=called_names(constraints), loop_parts=search.get("loop_parts"), **told,
         )  # fmt: skip
     traced_s = deadline.spent()
-    request = request_of(
-        traced, constraints=constraints, time_limit=deadline.left(), progress=progress, **search
-    )  # fmt: skip
-    return request, traced_s
+    request = request_of(traced, constraints=constraints, time_limit=deadline.left(), progress=progress, **search)
+    return replace(request, notes=notes), traced_s
 
 
 _ASKED = ("mesh", "hardware", "memory_limit", "baselines", "roles", "priorities", "carry", "in_code")

@@ -49,6 +49,25 @@ def test_a_misspelt_option_is_told_and_not_passed_on():
         autoshard.plan(layer, X, W, memory_limits=3, **ASKED)
 
 
+def test_an_option_with_the_name_of_an_argument_is_told():
+    """`seed=3` is the seed of the search, whatever the function does with its own."""
+
+    def noisy(x, seed=1.0, mesh=None):
+        return x * seed if mesh is None else x
+
+    plan = autoshard.plan(noisy, X, seed=3, **ASKED)
+    assert plan.program.input_names == ("x",)
+    assert plan.notes[0].startswith("seed=3 is the option of planning; the argument of that name of the function keeps")
+    assert autoshard.plan(noisy, X, 2.0, seed=3, **ASKED).notes == ()
+    assert autoshard.plan(noisy, X, **ASKED).notes == ()
+    with pytest.raises(
+        InputError, match="argument mesh of the function has the name of an option of planning; give it by"
+    ):
+        autoshard.plan(lambda x, mesh: x * mesh, X, **ASKED)
+    with pytest.raises(InputError, match=r"argument carry .* bind it with functools\.partial"):
+        autoshard.plan(lambda x, *, carry: x * carry, X, carry={"out": "x"}, **ASKED)
+
+
 def test_arguments_that_do_not_fit_the_function_are_told():
     with pytest.raises(InputError, match="cannot be called with these arguments: multiple values for argument 'x'"):
         autoshard.plan(layer, X, W, x=X, **ASKED)

@@ -246,6 +246,32 @@ def check_keywords(f: Callable[..., Any], names: Iterable[str], options: Sequenc
     raise InputError(f"the function has no argument {unknown!r}; {hint}")
 
 
+def told_to_planning(f: Callable[..., Any], count: int, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Notes on options that have the names of arguments of `f` which keep their defaults: either may have been meant.
+
+    count: of the arguments by position. `InputError` where such an argument has no default.
+    """
+    try:
+        parameters = list(inspect.signature(f).parameters.values())
+    except (TypeError, ValueError):
+        return ()
+    by_position = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:count]
+    notes = []
+    for p in parameters:
+        value = options.get(p.name)
+        if p.name in by_position or value is None or (isinstance(value, tuple) and not value):
+            continue
+        if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
+            way = "give it by position" if p.kind is p.POSITIONAL_OR_KEYWORD else "bind it with functools.partial"
+            raise InputError(f"the argument {p.name} of the function has the name of an option of planning; {way}")
+        if p.default is not p.empty and p.name not in ("mesh", "hardware"):  # these are always options
+            notes.append(
+                f"{p.name}={_short(value)} is the option of planning; the argument of that name of the function keeps "
+                f"its default, {_short(p.default)}: to give it too, do so by position or with functools.partial"
+            )
+    return tuple(notes)
+
+
 def argument_names(f: Callable[..., Any], count: int, given: Sequence[str] | None) -> list[str]:
     """The names of the first `count` arguments of `f`: the given ones, or those of its signature."""
     if given is not None:
