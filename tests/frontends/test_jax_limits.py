@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import io_callback
 
 from autoshard.errors import UnsupportedError
@@ -72,7 +73,20 @@ def test_a_device_put_without_a_named_sharding_and_layouts_are_reported_as_ignor
     program = trace(f, X).program
     assert [op.kind for op in program.body.ops] == ["mul"]
     assert [w.partition(" at ")[0] for w in program.warnings] == ["device_put"]
-    assert "is ignored" in program.warnings[0]
+    assert "is ignored: it is no NamedSharding" in program.warnings[0]
+
+
+def test_values_that_are_offloaded_to_the_host_stay_on_the_device_and_that_is_told():
+    """No pin brings them there, which is what the message advised."""
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[], names_which_can_be_offloaded=["h"], offload_src="device", offload_dst="pinned_host"
+    )
+
+    def f(x):
+        return jax.checkpoint(lambda x: jnp.sin(checkpoint_name(x @ x.T, "h")).sum(), policy=policy)(x)
+
+    (warning,) = trace(jax.grad(f), X).program.warnings  # moving it back to the device states nothing
+    assert "it moves a value to the host's memory" in warning and "pin" not in warning.partition("ignored")[2].split()
 
 
 def test_two_traces_give_equal_programs():

@@ -56,7 +56,18 @@ def _numbers(mesh: Mesh) -> tuple[int, ...]:
 
 def is_stated(sharding: Any) -> bool:
     """Whether a parameter of a primitive states a placement."""
-    return sharding is not None and type(sharding).__name__ != "UnspecifiedValue"
+    to_device = type(sharding).__name__ == "MemorySpace" and sharding.name == "Device"
+    return sharding is not None and type(sharding).__name__ != "UnspecifiedValue" and not to_device
+
+
+def why_ignored(sharding: Any) -> str:
+    """Why a placement for which `constraint_attrs` has nothing is ignored, and what to do instead."""
+    if type(sharding).__name__ == "MemorySpace" or getattr(sharding, "memory_kind", None) == "pinned_host":
+        return (
+            "it moves a value to the host's memory, and values inside of a function are planned on the device, as if "
+            "it stayed there; jax.checkpoint without offloading makes room, and MemoryKind for inputs and outputs"
+        )
+    return "it is no NamedSharding; state it as a pin on a value named with checkpoint_name"
 
 
 def _is_default_memory(sharding: NamedSharding) -> bool:

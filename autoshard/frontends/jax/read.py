@@ -25,7 +25,7 @@ from autoshard.frontends.jax.facts import (
 from autoshard.frontends.jax.implementations import Implementations
 from autoshard.frontends.jax.kernels import called_facts, is_kernel, kernel_facts
 from autoshard.frontends.jax.placement import KIND as CONSTRAINT
-from autoshard.frontends.jax.placement import constraint_attrs, is_stated
+from autoshard.frontends.jax.placement import constraint_attrs, is_stated, why_ignored
 from autoshard.frontends.jax.rewritten import barrier_primitive, with_scalar_predicate
 from autoshard.frontends.jax.rolls import ROLL, Roll, find_rolls
 from autoshard.frontends.jax.scalars import known_scalar
@@ -349,10 +349,7 @@ class JaxprReader(ShardMapReader):
                 continue
             attrs = constraint_attrs(sharding, rank, unconstrained, said)
             if attrs is None:
-                self._warn(
-                    f"{said} is ignored, as it is no NamedSharding; state it as a pin on a value named with "
-                    "checkpoint_name"
-                )
+                self._warn(f"{said} is ignored: {why_ignored(sharding)}")
                 out.append(value)
                 continue
             out.append(self._marked(frame, eqn, value, attrs, here))
