@@ -292,6 +292,11 @@ class Plan(PlanRecord):
         from autoshard.verify.runs.checks import runnable_from
 
         words = {field.name for field in fields(Asked)}
+        if missing := [name for name in ("mesh", "hardware") if name not in asked]:
+            raise InputError(
+                f"verify compares the plan with what was asked for: give {' and '.join(missing)} as to autoshard.plan, "
+                "and constraints and limits likewise"
+            )
         runnable = runnable_from(
             f, specs, name=self.program.name, donate_argnums=donate_argnums, static_argnums=static_argnums,
             static_argnames=static_argnames, argnames=argnames, effects=effects_of(self.program),

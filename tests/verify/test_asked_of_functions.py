@@ -33,6 +33,13 @@ def from_config(tmp_path_factory: pytest.TempPathFactory) -> Json:
     return plan
 
 
+def test_a_verification_without_mesh_and_hardware_says_what_it_compares_with() -> None:
+    x = jax.ShapeDtypeStruct((16, 16), jnp.float32)
+    found = autoshard.plan(jnp.tanh, x, mesh=MESH, hardware="tpu_v5e")
+    with pytest.raises(autoshard.InputError, match=r"give mesh and hardware as to autoshard\.plan"):
+        found.verify(jnp.tanh, x)
+
+
 def test_the_config_says_what_is_donated(from_config: Json) -> None:
     plan = copy.deepcopy(from_config)
     assert asked_of(verify_plan(plan)).status is Status.OK
