@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec
 from autoshard.errors import InputError
 from autoshard.frontends.jax.facts import is_extended
 from autoshard.frontends.jax.function import JaxOp, TracedFunction
+from autoshard.frontends.jax.starts import within_bounds
 from autoshard.program.program import Block, Op, Origin, Value
 
 
@@ -49,6 +50,7 @@ def _bound(primitive: Any, params: dict[str, Any], operands: Sequence[Any]) -> l
                 default=lambda *xs: tuple(primitive.bind(*xs, **params)),
             )
         )
+    operands = within_bounds(str(primitive.name), params, operands)
     bound = primitive.get_bind_params(params)
     functions, words = ((), bound) if isinstance(bound, dict) else bound  # older JAX: (functions, params)
     out = primitive.bind(*functions, *operands, **words)

@@ -7,6 +7,7 @@ import numpy as np
 from jax import lax
 
 from autoshard.frontends.jax.rolls import rolled
+from autoshard.frontends.jax.starts import clamped
 from autoshard.lowering.local.context import LocalOp, local
 from autoshard.lowering.local.rows import filled_in, moved, taken_in
 from autoshard.program.rule import Cutout
@@ -189,8 +190,7 @@ def dynamic_slice(ctx: LocalOp, x: Any, *starts: Any) -> Sequence[Any]:
     """
     shape, taken = ctx.operand_types[0].shape, ctx.result_types[0].shape
     firsts = [
-        lax.convert_element_type(lax.clamp(np.zeros((), s.dtype), s, np.asarray(n - m, s.dtype)), np.int32)
-        for s, n, m in zip(starts, shape, taken, strict=True)
+        lax.convert_element_type(clamped(s, n - m), np.int32) for s, n, m in zip(starts, shape, taken, strict=True)
     ]
     cut = [bool(ctx.operand_atoms(0, d)) for d in range(x.ndim)]
     sizes = [n if c else m for n, m, c in zip(x.shape, ctx.local_result(0), cut, strict=True)]
@@ -212,8 +212,7 @@ def dynamic_update_slice(ctx: LocalOp, x: Any, update: Any, *starts: Any) -> Seq
         return ctx.bind([x, update, *starts])
     shifted = []
     for d, start in enumerate(starts):
-        clamped = lax.clamp(np.zeros((), start.dtype), start, np.asarray(shape[d] - part[d], start.dtype))
-        index = lax.convert_element_type(clamped, np.int32)
+        index = lax.convert_element_type(clamped(start, shape[d] - part[d]), np.int32)
         if d in moved:
             index = index - ctx.grid.start(shape[d], ctx.operand_atoms(0, d)) + np.int32(part[d])
         shifted.append(index)
