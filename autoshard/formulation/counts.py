@@ -78,7 +78,11 @@ def with_counts(
     if not counts:
         return encoded, ()
     network = CostNetwork(tuple(costs), tuple(edges), tuple(usages), encoded.network.usage_limit, tuple(facets))
-    return replace(encoded, network=network, states=tuple(states), priced=tuple(priced)), tuple(counts)
+    more = network.n_nodes - encoded.network.n_nodes + len(edges) - len(encoded.network.edges)
+    encoded = replace(
+        encoded, network=network, states=tuple(states), priced=tuple(priced), unpriced=encoded.unpriced + more
+    )
+    return encoded, tuple(counts)
 
 
 def _changed(table: ReshardTable, link: Link, encoded: Encoded, atoms: frozenset[int]) -> np.ndarray:

@@ -48,6 +48,7 @@ class Encoded:
     special: dict[object, ReshardTable] = field(default_factory=dict)  # of links that are not plain: see `_way`
     least_s: float = 0.0  # the sum of the cheapest state of every node; no plan costs less
     left_out: tuple[int, int] = (0, 0)  # number of edges that are not kept, and of the entries of their tables
+    unpriced: int = 0  # number of nodes and edges that only forbid: they cost nothing, so nothing of them is rounded
 
     def table(self, type_: TensorType, link: Link | None = None) -> ReshardTable:
         """The reshards of a tensor type; with a link, those that the link allows, at the prices that count there."""
@@ -56,7 +57,8 @@ class Encoded:
     @property
     def rounding_s(self) -> float:
         """Largest difference in seconds between a cost in ticks and the unrounded cost of the same assignment."""
-        return self.tick_s / 2 * (self.network.n_nodes + len(self.network.edges) + self.left_out[0])
+        parts = self.network.n_nodes + len(self.network.edges) + self.left_out[0]
+        return self.tick_s / 2 * (parts - self.unpriced)
 
     @property
     def entries(self) -> int:

@@ -37,7 +37,9 @@ def with_groups(
                 costs[first.node] = np.where(diagonal >= IMPOSSIBLE, IMPOSSIBLE, costs[first.node])
             elif table.any():
                 edges.append(Edge(first.node, other.node, table))
-    return replace(encoded, network=replace(encoded.network, costs=tuple(costs), edges=tuple(edges)))
+    unpriced = encoded.unpriced + len(edges) - len(encoded.network.edges)
+    network = replace(encoded.network, costs=tuple(costs), edges=tuple(edges))
+    return replace(encoded, network=network, unpriced=unpriced)
 
 
 def _kept(port: Port, encoded: Encoded) -> list[object]:

@@ -221,3 +221,10 @@ def test_a_plan_with_counted_reshards_is_a_start_for_its_own_network() -> None:
     evaluated = evaluate(model.with_limit(None), start)
     assert evaluated.feasible
     assert evaluated.cost is not None and evaluated.cost * model.encoded.tick_s <= found.objective_s + found.rounding_s
+
+
+@pytest.mark.parametrize("limit", [0, 1])
+def test_what_is_counted_rounds_no_seconds(limit: int) -> None:
+    """Deciding whether a value is resharded costs nothing; in the smallest programs nodes for that outnumber others."""
+    held = planned(lambda x: (x, x.T), f32(8, 8), constraints=[MaxReshards(limit)])
+    assert held.rounding_s == planned(lambda x: (x, x.T), f32(8, 8)).rounding_s
