@@ -362,13 +362,17 @@ def _once(listed: list[Any], sharding: Any) -> None:
 
 
 def _axis_orders(problem: Problem) -> tuple[tuple[str, ...], ...]:
-    """Orders of mesh axes within a dimension that statements use and that differ from the mesh's own."""
+    """Orders of mesh axes within a dimension that statements use, or leave open, and that differ from the mesh's own.
+
+    On a mesh of x and y, ``{"y", "x"}`` uses the order y, x, and ``{"y", ?}`` leaves it open: x can only follow.
+    """
     names = problem.mesh.mesh.axis_names
     out: dict[tuple[str, ...], None] = {}
     stated = [pin.sharding for pin in problem.pins] + [s for r in problem.restrictions for s in r.shardings]
     for sharding in stated:
         for dim in sharding.dims:
             listed = list(dict.fromkeys(a.name for a in dim.axes))
-            if listed != sorted(listed, key=names.index):
-                out[(*listed, *(n for n in names if n not in listed))] = None
+            order = (*listed, *(n for n in names if n not in listed))
+            if listed != sorted(listed, key=names.index) or (dim.is_open and order != names):
+                out[order] = None
     return tuple(out)

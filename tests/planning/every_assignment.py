@@ -40,11 +40,15 @@ class Chain:
 
 
 class EveryAssignment:
-    """All plans of a program without any pin, in the order of their costs; peaks are simulated when they are asked."""
+    """All plans of a program without any pin, in the order of their costs; peaks are simulated when they are asked.
+
+    Dimensions have the orders of axes that the pins have or leave open: they are there, but on no value.
+    """
 
     def __init__(self, problem: Problem, most: int) -> None:
         self.problem = problem
-        self.model = build_model(replace(problem, pins=(), memory_limit=None))
+        nowhere = tuple(replace(pin, values=(), outputs=()) for pin in problem.pins)
+        self.model = build_model(replace(problem, pins=nowhere, memory_limit=None))
         network = self.model.repeats.network
         assert not self.model.repeats.shared
         shape = [len(c) for c in network.costs]

@@ -18,9 +18,11 @@ from autoshard.sharding.tensor_sharding import TensorSharding
 
 
 def every_layout(
-    shape: Sequence[int], mesh: AtomMesh, partial: Sequence[int] = (), *, any_order: bool = True
+    shape: Sequence[int], mesh: AtomMesh, partial: Sequence[int] = (), *, orders: Sequence[Sequence[int]] | None = None
 ) -> list[Layout]:
-    """All evenly dividing layouts; `partial`: atoms that may be left unreduced."""
+    """All evenly dividing layouts. partial: atoms that may be left unreduced. orders: those that a tensor may have its
+    atoms in; None for any.
+    """
     found: dict[Layout, None] = {}
     atoms = range(len(mesh.atoms))
     targets = [[None, *range(len(shape)), *(["sum"] if a in partial else [])] for a in atoms]
@@ -29,8 +31,11 @@ def every_layout(
         dims = [[a for a in atoms if where[a] == d] for d in range(len(shape))]
         if any(n % prod(mesh.sizes[a] for a in d) for n, d in zip(shape, dims, strict=True)):
             continue
-        for order in product(*(permutations(d) if any_order else [tuple(d)] for d in dims)):
-            found[Layout(order, unreduced)] = None
+        if orders is None:
+            ordered = list(product(*map(permutations, dims)))
+        else:
+            ordered = [tuple(tuple(sorted(d, key=order.index)) for d in dims) for order in orders]
+        found |= dict.fromkeys(Layout(cut, unreduced) for cut in ordered)
     return list(found)
 
 
@@ -106,8 +111,10 @@ class Reshards:
         return best
 
 
-def every_placement(op: Op, mesh: AtomMesh, partial: dict[int, set[int]]) -> list[Placement]:
-    """Every atom on a factor it divides, or passing through, or unused; atoms of one factor in mesh order."""
+def every_placement(
+    op: Op, mesh: AtomMesh, partial: dict[int, set[int]], orders: Sequence[Sequence[int]]
+) -> list[Placement]:
+    """Every atom on a factor it divides, or passing through, or unused; atoms of the factors in one of `orders`."""
     rule = op.rule
     assert rule is not None
     fixed = rule.need_replication | rule.permutation
@@ -120,16 +127,15 @@ def every_placement(op: Op, mesh: AtomMesh, partial: dict[int, set[int]]) -> lis
             if slots and all(atom in partial[op.operands[k]] for k in slots)
         ]
         options.append([("none", 0), *(("factor", f) for f in free), *passes])
-    out = []
-    for choice in product(*options):
+    out: dict[Placement, None] = {}
+    for choice, order in product(product(*options), orders):
         factors = tuple(
-            tuple(a for a, (what, f) in enumerate(choice) if what == "factor" and f == index)
-            for index in range(len(rule.factor_sizes))
+            tuple(a for a in order if choice[a] == ("factor", index)) for index in range(len(rule.factor_sizes))
         )
         if any(n % mesh.size(f) for n, f in zip(rule.factor_sizes, factors, strict=True)):
             continue
-        out.append(Placement(factors, tuple((a, w) for a, (what, w) in enumerate(choice) if what == "pass")))
-    return out
+        out[Placement(factors, tuple((a, w) for a, (what, w) in enumerate(choice) if what == "pass"))] = None
+    return list(out)
 
 
 def holds(layout: Layout, pin: TensorSharding, mesh: AtomMesh) -> bool:

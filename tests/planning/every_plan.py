@@ -125,6 +125,20 @@ class _Question:
         """Value -> atoms it can be a partial sum over."""
         return partial_sums(self.program, self.mesh)
 
+    @cached_property
+    def orders(self) -> list[tuple[int, ...]]:
+        """Orders of atoms within a dimension: the mesh's, and those in which what is stated may go on."""
+        atoms = tuple(range(len(self.mesh.atoms)))
+        stated = [pin.sharding for pin in self.pins]
+        if self.manual is not None:
+            stated += [*self.manual.entering.values(), *self.manual.leaving.values()]
+        out = {atoms: None}
+        for dim in (d for sharding in stated for d in sharding.dims if d.axes):
+            first = tuple(a for ref in dim.axes for a in self.mesh.atoms_for(ref))
+            if dim.is_open or len(first) > 1:
+                out[(*first, *(a for a in atoms if a not in first))] = None
+        return list(out)
+
     def pins_of(self, value: int) -> list[TensorSharding]:
         """The shardings that a value must have in its shared form; an input as it comes."""
         stated = [pin.sharding for pin in self.pins if value in pin.values]
@@ -146,12 +160,12 @@ class _Question:
 
     def layouts(self, value: int, pins: Sequence[TensorSharding], wanted: Sequence[Cut]) -> list[Layout]:
         """The layouts of an input or an output that satisfy pins and have the cuts that are wanted."""
-        every = every_layout(self.program.type_of(value).shape, self.mesh, any_order=False)
+        every = every_layout(self.program.type_of(value).shape, self.mesh, orders=self.orders)
         return [lay for lay in every if all(holds(lay, p, self.mesh) for p in pins) and has_all(lay.dims, wanted)]
 
     def placements(self, op: Op) -> list[Placement]:
         """The placements of an op that may be."""
-        every = every_placement(op, self.mesh, self.partial)
+        every = every_placement(op, self.mesh, self.partial, self.orders)
         allowed = [p for p in every if self.manual is None or self.manual.takes(op, p, self.mesh)]
         return [p for p in allowed if has_all(p.factors, self.fixed_at("ops", op.id))]
 
@@ -292,7 +306,7 @@ def _reshard_costs(
     wanted = question.fixed_at("forms", value)
     sizes = {axis: len(layouts)} | {use.axis: len(use.ends) for use in uses if use.axis is not None}
     axes = list(sizes)
-    every = dict.fromkeys([*layouts, *every_layout(to_form.shape, question.mesh, any_order=False)])
+    every = dict.fromkeys([*layouts, *every_layout(to_form.shape, question.mesh, orders=question.orders)])
     shared = len(uses) > 1 or bool(pins)
     best = np.full(list(sizes.values()), np.inf)
 

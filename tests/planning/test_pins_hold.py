@@ -217,3 +217,12 @@ def test_a_pinned_partial_sum_that_cannot_be_is_refused() -> None:
             InfeasibleError, match=rf"{name} .*cannot be held in .*are no partial sums; state `unreduced`"
         ):
             planned(mlp, *MLP, pins={name.split()[1]: '[{}, {}] unreduced={"x"}'})
+
+
+def test_an_axis_of_the_mesh_may_follow_a_later_one() -> None:
+    def f(x: Any, w: Any) -> Any:
+        return (x @ w).sum(0)
+
+    found = planned(f, f32(5, 4), f32(4, 16), pins={"w": '[{?}, {"y", ?}]'}, sub_axes={})
+    assert found["w"] == '[{}, {"y", "x"}]'
+    assert found.objective_s < planned(f, f32(5, 4), f32(4, 16), pins={"w": '[{?}, {"y"}]'}).objective_s
