@@ -270,7 +270,8 @@ class Collector:
         key = (type_, id(port.layouts), tuple(pins))
         if key not in self._forms:  # the layouts are kept too, so that their id is not given to another object
             defined = tuple(dict.fromkeys(port.layouts))
-            whole = self.domains.with_stated(self.domains.layouts(type_, padded=True), type_, pins, padded=True)
+            plain = self.domains.layouts(type_, padded=True)
+            whole = self.domains.with_stated(plain, type_, pins, padded=True, summed=True)
             candidates = list(dict.fromkeys([*defined, *whole]))
             if pins and not self.loose:
                 candidates = [candidates[i] for i in self.domains.kept(candidates, pins).tolist()]

@@ -65,7 +65,7 @@ class Domains:
         They include partial sums where a pin states them.
         """
         sums = frozenset(a for pin in pins for ref in pin.unreduced for a in self.mesh.atoms_for(ref))
-        layouts = self.with_stated(self.layouts(type_, sums, padded=True), type_, pins, padded=True)
+        layouts = self.with_stated(self.layouts(type_, sums, padded=True), type_, pins, padded=True, summed=True)
         return layouts, self.kept(layouts, pins)
 
     def kept(self, layouts: Iterable[Layout], pins: Sequence[TensorSharding]) -> np.ndarray:
@@ -93,21 +93,25 @@ class Domains:
         return np.array([k for k in kept.tolist() if is_even(layouts[k])], np.int64)
 
     def with_stated(
-        self, layouts: tuple[Layout, ...], type_: TensorType, pins: Sequence[TensorSharding], *, padded: bool = False
+        self,
+        layouts: tuple[Layout, ...],
+        type_: TensorType,
+        pins: Sequence[TensorSharding],
+        *,
+        padded: bool = False,
+        summed: bool = False,
     ) -> tuple[Layout, ...]:
         """`layouts`, and where none of them satisfies the pins, also the layouts that the pins spell out.
 
         Such layouts may put the sub-axes of one axis on different dimensions. In dimensions that all pins leave open,
-        unused axes may follow.
+        unused axes may follow. summed: they may be partial sums, also over a part of an axis.
         """
         if not pins or any(all(satisfies(lay, pin, self.mesh) for pin in pins) for lay in layouts):
             return layouts
-        stated: list[tuple[int, ...]] = []
-        for d in range(len(type_.shape)):
-            said = [[a for ref in pin.dims[d].axes for a in self.mesh.atoms_for(ref)] for pin in pins]
-            stated.append(tuple(a for a in max(said, key=len) if self.mesh.sizes[a] > 1))
-        used = {a for atoms in stated for a in atoms}
-        if len(used) < sum(map(len, stated)):
+        stated = self._spelled(type_.rank, pins)
+        sums = {a for ref in pins[0].unreduced for a in self.mesh.atoms_for(ref)} if summed else set()
+        used = {*sums, *(a for atoms in stated for a in atoms)}
+        if len(used) < len(sums) + sum(map(len, stated)):
             return layouts  # pins that cut two dimensions by one axis contradict each other
         unused = [atoms for atoms in self.mesh.atoms_of.values() if used.isdisjoint(atoms)]
         rest = [tuple(a for a in atoms if self.mesh.sizes[a] > 1) for atoms in unused]
@@ -118,10 +122,18 @@ class Domains:
             for atoms, d in zip(rest, places, strict=True):
                 if d is not None:
                     dims[d] += atoms
-            layout = Layout(tuple(dims))
+            layout = Layout(tuple(dims), tuple(sorted(sums)))
             if self._divides(layout, type_, padded) and all(satisfies(layout, pin, self.mesh) for pin in pins):
                 layouts_found[layout] = None
         return (*layouts, *layouts_found)
+
+    def _spelled(self, rank: int, pins: Sequence[TensorSharding]) -> list[tuple[int, ...]]:
+        """The atoms that pins put on each dimension: those of the pin that says most."""
+        stated: list[tuple[int, ...]] = []
+        for d in range(rank):
+            said = [[a for ref in pin.dims[d].axes for a in self.mesh.atoms_for(ref)] for pin in pins]
+            stated.append(tuple(a for a in max(said, key=len) if self.mesh.sizes[a] > 1))
+        return stated
 
     def _divides(self, layout: Layout, type_: TensorType, padded: bool) -> bool:
         """Whether a layout cuts every dimension evenly, or so that it may be padded."""

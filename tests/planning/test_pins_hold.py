@@ -226,3 +226,27 @@ def test_an_axis_of_the_mesh_may_follow_a_later_one() -> None:
     found = planned(f, f32(5, 4), f32(4, 16), pins={"w": '[{?}, {"y", ?}]'}, sub_axes={})
     assert found["w"] == '[{}, {"y", "x"}]'
     assert found.objective_s < planned(f, f32(5, 4), f32(4, 16), pins={"w": '[{?}, {"y"}]'}).objective_s
+
+
+@pytest.mark.parametrize("part", ['"y":(1)2', '"y":(2)2', '"y"'])
+@pytest.mark.parametrize("contracted", [6, 8])
+def test_a_partial_sum_over_a_part_of_an_axis_can_be_pinned(part: str, contracted: int) -> None:
+    """6 elements are summed over two of the four devices of y; whole operands count on one device, zeros elsewhere."""
+
+    def f(x: Any, w: Any) -> Any:
+        return checkpoint_name(x @ w, "sum").T
+
+    sharding = f"[{{}}, {{}}] unreduced={{{part}}}"
+    found = planned(f, f32(8, contracted), f32(contracted, 16), pins={"@sum": sharding})
+    assert form(found, "sum") == [sharding]
+    assert check_plan(found.to_dict()).ok
+
+
+def test_all_that_a_plan_shows_can_be_stated() -> None:
+    def f(x: Any, w: Any) -> Any:
+        return checkpoint_name(x @ w, "sum").T
+
+    pins = {"x": '[{}, {"y":(1)2}]', "w": '[{"y":(1)2}, {}]', "@sum": '[{}, {}] unreduced={"y":(1)2}'}
+    found = planned(f, f32(8, 6), f32(6, 16), pins=pins)
+    again = planned(f, f32(8, 6), f32(6, 16), pins={**pins, "out": found["out"]})
+    assert again.objective_s == pytest.approx(found.objective_s, rel=1e-6)
