@@ -11,8 +11,10 @@ from autoshard.program.program import Block, Op, Origin, Program, Value
 from autoshard.program.rule import ShardingRule
 from autoshard.propagation import Propagated, propagate
 from autoshard.propagation.directions import Direction
+from autoshard.sharding.axis_algebra import union
 from autoshard.sharding.dimension_sharding import DimensionSharding
 from autoshard.sharding.layout import AtomMesh
+from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 
 BARRIER = "propagation_barrier"
@@ -33,18 +35,19 @@ def spread(
     for pin in pins:
         sharding = with_priorities(pin)
         for value in pin.values:
-            values[value] = agreed(values[value], sharding) if value in values else sharding
+            values[value] = agreed(values[value], sharding, mesh.mesh) if value in values else sharding
         for slot in pin.outputs:
-            outputs[slot] = agreed(outputs[slot], sharding) if slot in outputs else sharding
+            outputs[slot] = agreed(outputs[slot], sharding, mesh.mesh) if slot in outputs else sharding
     for restriction in restrictions:
         for value, sharding in restriction.hints(program).items():
-            values[value] = agreed(values[value], sharding) if value in values else sharding
+            values[value] = agreed(values[value], sharding, mesh.mesh) if value in values else sharding
     tied = [group.values for group in groups if len(group.values) > 1]
     for _ in tied:  # a sharding may have to pass through all groups, one per round
         for members in tied:
             stated = [values[v] for v in members if v in values]
             if stated:
-                values.update(dict.fromkeys((v for v in members if v in values), reduce(agreed, stated)))
+                one = reduce(lambda a, b: agreed(a, b, mesh.mesh), stated)
+                values.update(dict.fromkeys((v for v in members if v in values), one))
     barred = {value: way for r in restrictions for value, way in r.barriers.items()}
     whole = with_barriers(program, barred) if barred else program
     return propagate(whole, mesh.mesh, values, strategy=strategy, groups=tied, outputs=outputs)
@@ -79,7 +82,7 @@ def with_priorities(pin: MatchedPin) -> TensorSharding:
     return replace(pin.sharding, dims=dims)
 
 
-def agreed(one: TensorSharding, other: TensorSharding) -> TensorSharding:
+def agreed(one: TensorSharding, other: TensorSharding, mesh: Mesh) -> TensorSharding:
     """The sharding that states what both shardings of one value state; they must not contradict each other."""
 
     def both(a: DimensionSharding, b: DimensionSharding) -> DimensionSharding:
@@ -90,8 +93,8 @@ def agreed(one: TensorSharding, other: TensorSharding) -> TensorSharding:
     return replace(
         one,
         dims=tuple(both(a, b) for a, b in zip(one.dims, other.dims, strict=True)),
-        replicated=(*one.replicated, *(a for a in other.replicated if a not in one.replicated)),
-        unreduced=(*one.unreduced, *(a for a in other.unreduced if a not in one.unreduced)),
+        replicated=union((*one.replicated, *other.replicated), mesh),
+        unreduced=union((*one.unreduced, *other.unreduced), mesh),
     )
 
 

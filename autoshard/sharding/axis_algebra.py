@@ -45,9 +45,30 @@ def can_merge(a: AxisRef, b: AxisRef) -> bool:
 
 def merge_pair(a: AxisRef, b: AxisRef, mesh: Mesh) -> AxisRef:
     """The sub-axis, or the whole axis, that ``a, b`` make up together."""
-    pre, end = span(a, mesh)[0], span(b, mesh)[1]
-    full = pre == 1 and end == mesh.axis_size(a.name)
-    return AxisRef(a.name) if full else AxisRef(a.name, pre, end // pre)
+    return _stretch(a.name, span(a, mesh)[0], span(b, mesh)[1], mesh)
+
+
+def _stretch(name: str, pre: int, end: int, mesh: Mesh) -> AxisRef:
+    """The inverse of `span`."""
+    full = pre == 1 and end == mesh.axis_size(name)
+    return AxisRef(name) if full else AxisRef(name, pre, end // pre)
+
+
+def union(refs: Iterable[AxisRef], mesh: Mesh) -> tuple[AxisRef, ...]:
+    """All that these cover, in mesh order; what overlaps or meets is one.
+
+    >>> mesh = Mesh.from_dict({"x": 8, "y": 2})
+    >>> [str(ref) for ref in union([AxisRef("y"), AxisRef("x", 2, 2), AxisRef("x", 1, 4)], mesh)]
+    ['"x":(1)4', '"y"']
+    """
+    out: list[AxisRef] = []
+    for ref in sorted(refs, key=lambda r: (mesh.axis_names.index(r.name), span(r, mesh))):
+        pre, end = span(ref, mesh)
+        if out and out[-1].name == ref.name and pre <= span(out[-1], mesh)[1]:
+            first, last = span(out.pop(), mesh)
+            ref = _stretch(ref.name, first, max(last, end), mesh)
+        out.append(ref)
+    return tuple(out)
 
 
 def merge(refs: Iterable[AxisRef], mesh: Mesh) -> tuple[AxisRef, ...]:

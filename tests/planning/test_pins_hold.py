@@ -250,3 +250,15 @@ def test_all_that_a_plan_shows_can_be_stated() -> None:
     found = planned(f, f32(8, 6), f32(6, 16), pins=pins)
     again = planned(f, f32(8, 6), f32(6, 16), pins={**pins, "out": found["out"]})
     assert again.objective_s == pytest.approx(found.objective_s, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["w1", "@hidden", "out"])
+@pytest.mark.parametrize(
+    ("first", "second"), [('"y"', '"x"'), ('"y":(1)2', '"y"'), ('"y":(2)2', '"y":(1)2'), ('"y":(2)2', '"x"')]
+)
+def test_two_pins_keep_axes_off_one_value(name: str, first: str, second: str) -> None:
+    """Together they may name parts of one axis, or axes in another order than the mesh's, as no single one may."""
+    pins = [Pin(name, f"[{{?}}, {{?}}] replicated={{{axes}}}") for axes in (first, second)]
+    found = plan(tagged, *MLP, mesh=AXES, hardware="tpu_v5e", constraints=pins)
+    assert first not in found[name] and second not in found[name]
+    assert check_plan(found.to_dict()).ok
