@@ -67,7 +67,7 @@ class ConstrainedInterpreter(LocalInterpreter):
         """Results of an op on whole arrays, constrained to the layouts that they are defined in."""
         if "kernel" in op.attrs:
             return self.defined(op.results, self.kernel(op, operands))
-        if op.kind.startswith("scatter") and not self.local_op(op).is_whole:
+        if op.kind.startswith("scatter") and not (self.inside and self.local_op(op).is_whole):
             operands = (lax.optimization_barrier(operands[0]), *operands[1:])  # see `local.indexing._one_update`
         results = list(operands) if op.kind in PLACEMENTS else bind_op(self.jax_ops[op.id], operands)
         return self.defined(op.results, results)

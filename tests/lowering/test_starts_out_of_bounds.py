@@ -31,7 +31,7 @@ def updated(x, i):
     }
 
 
-@pytest.mark.parametrize("form", ["explicit", "constraints"])
+@pytest.mark.parametrize("form", ["explicit", "constraints", "shardings"])
 @pytest.mark.parametrize("cut", ['[{"a"}, {"b"}]', '[{"b", "a"}, {}]', '[{}, {"a", "b"}]'])
 def test_devices_that_do_not_have_the_element_keep_what_they_have(form, cut):
     pins = [Pin("x", "[{}, {}]"), Pin("out/**", cut)]
@@ -65,7 +65,7 @@ def read(x, i):
     }
 
 
-@pytest.mark.parametrize("form", ["explicit", "constraints"])
+@pytest.mark.parametrize("form", ["explicit", "constraints", "shardings"])
 @pytest.mark.parametrize("cut", ["[{}, {}]", '[{"a"}, {}]', '[{}, {"a"}]'])
 def test_reads_beyond_the_end_come_from_the_end_on_every_device(form, cut):
     shapes = jax.eval_shape(read, X, jnp.int32(40))
