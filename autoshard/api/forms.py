@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from autoshard.api.held_forms import check_held
 from autoshard.api.simulate import check_form, simulate
@@ -68,31 +68,37 @@ def choose_form(
     if form not in JUDGED:
         check_held(plan.program, plan.statements, form)
         check_form(plan, form)
-        return ChosenForm.from_dict({"asked": form, "form": form})
+        return stated(form)
 
     def run(one: str, by: str) -> Simulation:
         if progress is not None:
             progress(f"simulating a step as {one}")
         return simulate(plan, form=one, compiler=by, clock=clock)
 
-    return by_one_judge(plan, run, compiler, JUDGED[form])[1]
+    return by_one_judge(plan, run, compiler, form)[1]
+
+
+def stated(form: str) -> ChosenForm | None:
+    """A form that nobody had to judge; None for ``explicit``, which plans say nothing of."""
+    return None if form == "explicit" else ChosenForm.from_dict({"asked": form, "form": form})
 
 
 def by_one_judge(
-    plan: Plan, run: Callable[[str, str], Simulation], compiler: str, forms: Sequence[RunForm] = PLACED_FORMS
+    plan: Plan, run: Callable[[str, str], Simulation], compiler: str, asked: str
 ) -> tuple[list[Simulation], ChosenForm]:
-    """Simulations of one plan in some forms in which it may run, and the form to choose. run: of a form, by a compiler.
+    """Simulations of one plan in the forms in which it may run, and the form to choose. run: of a form, by a compiler;
+    asked: ``auto`` or ``all`` (`JUDGED`).
 
     Where the compiler refuses all of them and need not be the judge, our own scheduler is.
     """
-    found, refused = _tried(plan, run, compiler, forms)
+    found, refused = _tried(plan, run, compiler, JUDGED[asked])
     if not found and compiler == AUTO:
         before = [f"not by the compiler: {text}" for text in refused]
-        found, refused = _tried(plan, run, "own", forms)
+        found, refused = _tried(plan, run, "own", JUDGED[asked])
         refused = [*before, *refused]
     if not found:
         raise UnsupportedError(f"no form can be judged: {'; '.join(refused)}")
-    return found, chosen_of(found, refused, AUTO if tuple(forms) == JUDGED[AUTO] else ALL)
+    return found, chosen_of(found, refused, asked)
 
 
 def _tried(
@@ -110,9 +116,7 @@ def _tried(
     return found, refused
 
 
-def chosen_of(
-    simulations: Sequence[Simulation], notes: Sequence[str] = (), asked: Literal["auto", "all"] = AUTO
-) -> ChosenForm:
+def chosen_of(simulations: Sequence[Simulation], notes: Sequence[str] = (), asked: str = AUTO) -> ChosenForm:
     """The quickest of some simulations of one plan in different forms; explicit unless another one is worth it."""
     seconds: dict[RunForm, float] = {form: s.seconds for form in RUN_FORMS for s in simulations if s.form == form}
     judges = {s.scheduler for s in simulations}
@@ -122,4 +126,5 @@ def chosen_of(
     if "explicit" in seconds and seconds[best] > (1 - WORTH) * seconds["explicit"]:
         best = RUN_FORMS[0]
     told = dict.fromkeys(note for s in simulations for note in s.notes)
-    return ChosenForm(asked=asked, form=best, judge=judges.pop(), seconds={**seconds}, notes=(*notes, *told))
+    judged = {"judge": judges.pop(), "seconds": seconds, "notes": (*notes, *told)}
+    return ChosenForm.from_dict({"asked": asked, "form": best, **judged})

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from autoshard.api.forms import ALL, AUTO, WORTH, chosen_of
+from autoshard.api.forms import ALL, AUTO, WORTH, chosen_of, stated
 from autoshard.api.held_forms import check_held
-from autoshard.api.simulate import FORMS, simulate
+from autoshard.api.simulate import simulate
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.interrupts import heeded
 from autoshard.plan_record import PLACED_FORMS, RUN_FORMS, ChosenForm, JudgedRival, JudgedRivals
@@ -85,8 +85,8 @@ def simulate_rivals(
     if isinstance(within, bool) or not isinstance(within, int | float) or not 0 < within <= MOST:
         raise InputError(f"rivals: expected a share above 0 and at most {MOST:g}, such as 0.05, found {within!r}")
     for form in forms:
-        if form not in FORMS:
-            raise InputError(f"no form {form!r}; there are {', '.join(FORMS)}")
+        if form not in RUN_FORMS:
+            raise InputError(f"no form {form!r}; there are {', '.join(RUN_FORMS)}")
     judge, _ = judge_of(plan.machine, compiler)
     if plan.traced is None and judge is not None:
         raise InputError("to be compiled the plan must hold its function: call plan.attach(f, *specs) first")
@@ -175,10 +175,8 @@ def _judged(rivals: Rivals[Plan], within: float, found: _Found, told: tuple[str,
 
 
 def _form_of(form: ChosenForm) -> ChosenForm | None:
-    """The form as the plan has it: with the seconds of both where both were judged."""
-    if len(form.seconds) > 1:
-        return form
-    return None if form.form == "explicit" else ChosenForm.from_dict({"asked": form.form, "form": form.form})
+    """The form as the plan has it: with the seconds of all where several were judged."""
+    return form if len(form.seconds) > 1 else stated(form.form)
 
 
 def _note(record: JudgedRivals, mine_s: float, given_s: float | None) -> str:

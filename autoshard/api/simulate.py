@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, get_args
 
 from autoshard.costs.steptime import whole_bytes
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.interrupts import heeded
-from autoshard.plan_record import OWN_SCHEDULER, PLACED_FORMS
+from autoshard.plan_record import OWN_SCHEDULER, PLACED_FORMS, RUN_FORMS
 from autoshard.report.amounts import bytes_text
 from autoshard.simulation.ahead import Compiler, judge_of
 from autoshard.simulation.compiled import Compiled
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from autoshard.api.plans import Plan
 
-Form = Literal["explicit", "constraints", "shardings"]
-FORMS: tuple[Form, ...] = get_args(Form)
 CLOCKS: tuple[Clock, ...] = get_args(Clock)
 
 
@@ -51,7 +49,7 @@ def simulate(
     Raises `InputError` for unknown names, and for a compiler where the plan was loaded without its function,
     `UnsupportedError` where the compiler cannot be asked or refuses the program.
     """
-    for what, stated, known in (("form", form, FORMS), ("clock", clock, CLOCKS)):
+    for what, stated, known in (("form", form, RUN_FORMS), ("clock", clock, CLOCKS)):
         if stated not in known:
             raise InputError(f"no {what} {stated!r}; there are {', '.join(known)}")
     title = name or plan.program.name

@@ -71,9 +71,9 @@ def simulate(
 
     prepare()
     from autoshard.api.forms import JUDGED, by_one_judge
-    from autoshard.api.simulate import FORMS, simulate
+    from autoshard.api.simulate import simulate
     from autoshard.files import check_writable, write_text
-    from autoshard.plan_record import PLACED_FORMS
+    from autoshard.plan_record import PLACED_FORMS, RUN_FORMS
     from autoshard.report.simulations import form_text, simulation_lines
     from autoshard.running.group import existing_plan
     from autoshard.simulation.trace import trace_events
@@ -84,8 +84,8 @@ def simulate(
     auto = form == "auto" or write
     forms = list(JUDGED.get(form, ())) or [part.strip() for part in form.split(",")]
     for one in forms:
-        if one not in FORMS:
-            raise InputError(f"--form: no form {one!r}; there are {', '.join(FORMS)}, all and auto")
+        if one not in RUN_FORMS:
+            raise InputError(f"--form: no form {one!r}; there are {', '.join(RUN_FORMS)}, all and auto")
     if compiler == "own" and not set(forms) <= set(PLACED_FORMS):
         raise InputError(f"--compiler own knows the forms {' and '.join(PLACED_FORMS)}")
     for file in plans:
@@ -112,7 +112,7 @@ def simulate(
             return simulate(plan, form=one, compiler=by, clock=clock, name=title, keep=hand)
 
         if auto:
-            found, form_of_plan = by_one_judge(plan, run, compiler, JUDGED[form])
+            found, form_of_plan = by_one_judge(plan, run, compiler, form)
             simulations += found
             chosen.append(form_of_plan)
             if write:

@@ -3,8 +3,6 @@
 Where the machine's profile says how fast its compiler's work runs, FLOP and bytes count as that says.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from autoshard.costmodels.compiled import WorkKind
@@ -15,8 +13,10 @@ from autoshard.costs.work import (
     MATMUL,
     VECTOR,
     dtype_of_work,
+    element_bytes,
     is_matmul,
     kernel_vector_flops,
+    local_elements,
     local_flops,
     local_sizes,
 )
@@ -55,7 +55,7 @@ def result_bytes(op: Op, program: Program, sizes: np.ndarray) -> np.ndarray:
     assert rule is not None
     made = np.zeros(len(sizes))
     for value, factors in zip(op.results, rule.results, strict=True):
-        made += _elements(factors, sizes) * _element_bytes(program, value)
+        made += local_elements(factors, sizes) * element_bytes(program, value)
     return made
 
 
@@ -71,7 +71,7 @@ def local_bytes(op: Op, program: Program, sizes: np.ndarray, fusion: Fusion) -> 
             continue
         if partial_reads and (index == 0 or value in op.results):
             continue  # only the part under the slice is touched, and counted with the slice
-        moved += _elements(factors, sizes) * _element_bytes(program, value)
+        moved += local_elements(factors, sizes) * element_bytes(program, value)
     touched = (op.attrs.get("work") or {}).get("bytes")
     if touched is not None:  # a kernel that says how often it touches its arrays
         once = sum(program.type_of(v).bytes for v in (*op.operands, *op.results))
@@ -82,16 +82,5 @@ def local_bytes(op: Op, program: Program, sizes: np.ndarray, fusion: Fusion) -> 
             if op.kind in ("gather", "dynamic_slice")
             else rule.operands[-1 if op.kind.startswith("scatter") else 1]
         )
-        moved += 2.0 * _elements(small, sizes) * _element_bytes(program, op.results[0])
+        moved += 2.0 * local_elements(small, sizes) * element_bytes(program, op.results[0])
     return moved
-
-
-def _elements(factors: Sequence[Sequence[int]], sizes: np.ndarray) -> np.ndarray:
-    """[placement] elements of a tensor whose dimensions have these factors."""
-    used = [f for dim in factors for f in dim]
-    return sizes[:, used].prod(axis=1).astype(np.float64) if used else np.ones(len(sizes))
-
-
-def _element_bytes(program: Program, value: int) -> float:
-    type_ = program.type_of(value)
-    return type_.bytes / max(1, type_.elements)

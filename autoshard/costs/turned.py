@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from autoshard.costmodels.machine import Machine
-from autoshard.costs.work import common_dimensions, local_elements
+from autoshard.costs.work import common_dimensions, element_bytes, local_elements
 from autoshard.program.program import Op, Program
 from autoshard.program.rule import ShardingRule, TensorFactors
 
@@ -44,8 +44,7 @@ def read_again_bytes(op: Op, program: Program, sizes: np.ndarray, sector_bytes: 
     """[placement] bytes that a transpose reads beside those of its operand."""
     rule = op.rule
     assert rule is not None
-    type_ = program.type_of(op.operands[0])
-    element = type_.bytes / max(1, type_.elements)
+    element = element_bytes(program, op.operands[0])
     short = _shorter(rule, sizes)
     times = np.where(short < TILED_FROM, np.minimum(short, sector_bytes / element), 1.0)
     return (times - 1.0) * local_elements(rule.operands[0], sizes) * element
@@ -59,8 +58,7 @@ def caches_s(op: Op, program: Program, sizes: np.ndarray, machine: Machine, upda
         return passes
     common = set.intersection(*({f for dim in t for f in dim} for t in (*rule.operands, *rule.results)))
     for value, tensor in zip(op.operands, rule.operands, strict=True):
-        type_ = program.type_of(value)
-        own = local_elements(tensor, sizes) * type_.bytes / max(1, type_.elements)
+        own = local_elements(tensor, sizes) * element_bytes(program, value)
         passes += np.where(_in_pieces(tensor, common, sizes), UPDATED if value in updated else TURN, 0) * own
     return np.asarray(machine.compute_s(0.0, passes / compiled.memory, program.type_of(op.operands[0]).dtype))
 

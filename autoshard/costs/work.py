@@ -93,6 +93,12 @@ def local_elements(tensor: TensorFactors, sizes: np.ndarray) -> np.ndarray:
     return sizes[:, factors].prod(axis=1).astype(np.float64) if factors else np.ones(len(sizes))
 
 
+def element_bytes(program: Program, value: int) -> float:
+    """Bytes of one element of a value, as it is stored."""
+    type_ = program.type_of(value)
+    return type_.bytes / max(1, type_.elements)
+
+
 def local_flops(op: Op, program: Program, sizes: np.ndarray) -> np.ndarray:
     """[placement] FLOP of `op` on one device, from the local factor sizes."""
     rule = op.rule

@@ -137,9 +137,7 @@ class Worker:
 
     def _share(self, instruction: Instruction, kernels: Kernels) -> float:
         """The share of the memory's rate that a kernel without matmuls reaches."""
-        if _TILED in instruction.rest:
-            return kernels.tiled_memory
-        return kernels.memory
+        return kernels.tiled_memory if _TILED in instruction.rest else kernels.memory
 
     def _again(self, instruction: Instruction, kernels: Kernels) -> float:
         """Bytes that a loop reads more than once."""
@@ -206,17 +204,11 @@ class Worker:
         return sum(reads) + written
 
 
-def turns_rows(fused: Computation) -> bool:
-    """Whether a fusion moves the last dimension of an array somewhere else, so that neighbours are read far apart.
-
-    The GPU compiler tiles such transposes through shared memory (``kind=kInput``) where it can; as loops they are slow.
-    """
-    return any(_apart(i) > 1 for i in fused.instructions.values())
-
-
 def read_again(fused: Computation, sector_bytes: int) -> float:
     """Bytes that a loop reads beside those of its arrays, where it turns rows: neighbours of its result lie apart in
     the operand, and each read brings a whole sector. A loop with two results reads for each of them.
+
+    The GPU compiler tiles such transposes through shared memory (``kind=kInput``) where it can; as loops they are slow.
     """
     again = 0.0
     for i in fused.instructions.values():

@@ -23,7 +23,7 @@ sys.path.insert(0, str(HERE.parents[1]))
 from autoshard.costmodels import load_profile, place_mesh  # noqa: E402
 from autoshard.simulation.scheduled import Computation, Instruction, Module, read_module  # noqa: E402
 from autoshard.simulation.timeline import timeline  # noqa: E402
-from autoshard.simulation.work import Work, Worker, turns_rows  # noqa: E402
+from autoshard.simulation.work import GPU_KERNELS, Work, Worker, read_again  # noqa: E402
 
 LARGE = 3e7
 """Bytes from which on a kernel's rate says little of its start."""
@@ -80,7 +80,7 @@ def _kind(instruction: Instruction, module: Module) -> str:
     if "scatter" in inside:
         return "scatter"
     if "transpose" in inside and instruction.attribute("kind") == "kLoop":
-        turns = turns_rows(module.computations[instruction.called[0]])
+        turns = read_again(module.computations[instruction.called[0]], GPU_KERNELS.sector_bytes) > 0
         return "loop that turns rows" if turns else "loop with a transpose"
     return {"kLoop": "loop", "kInput": "reduction or transpose"}.get(instruction.attribute("kind") or "", "other")
 
