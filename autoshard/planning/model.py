@@ -37,6 +37,7 @@ from autoshard.formulation.restrict import restrict_nodes
 from autoshard.placements.atoms import choose_atoms, stated_splits
 from autoshard.placements.partial import PartialReach
 from autoshard.placements.space import OpSpace
+from autoshard.planning.axis_orders import axis_orders
 from autoshard.planning.conflicts import check_layouts, implied_pins
 from autoshard.planning.heap import give_back
 from autoshard.program.program import Program
@@ -122,7 +123,7 @@ class Problem:
 class Shared:
     """What all models of one program on one machine have in common, whatever is stated: analyses, placements, prices.
 
-    orders: further orders of axes within a dimension that the placements include.
+    orders: further orders of axes within a dimension that the placements include (see `planning.axis_orders`).
     """
 
     program: Program
@@ -144,7 +145,7 @@ class Shared:
         prices = StepPrices(problem.machine, problem.mesh)
         exposure = Exposure.of(problem.objective, problem.program, problem.machine)
         return Shared(
-            problem.program, problem.mesh, problem.machine, _axis_orders(problem),
+            problem.program, problem.mesh, problem.machine, axis_orders(problem),
             *_analysed(problem.program, problem.mesh), prices, problem.objective, exposure,
             ReshardTables(problem.mesh, prices, exposure, _lengths), {},
         )  # fmt: skip
@@ -153,7 +154,7 @@ class Shared:
         """Whether a model of this problem may use them: the same program, machine, mesh and orders."""
         same = self.program is problem.program and self.machine is problem.machine
         same = same and self.objective == problem.objective
-        return same and self.mesh == problem.mesh and self.orders == _axis_orders(problem)
+        return same and self.mesh == problem.mesh and self.orders == axis_orders(problem)
 
 
 @dataclass(frozen=True)
@@ -278,7 +279,7 @@ def build_model(
     say = progress or (lambda text: None)
     program, mesh = problem.program, problem.mesh
     ties = layout_ties(program)
-    check_layouts(program, mesh, problem.statements, ties, _axis_orders(problem))
+    check_layouts(program, mesh, problem.statements, ties, axis_orders(problem))
     if shared is None or not shared.fits(problem):
         shared = Shared.of(problem)
     fusion, liveness, prices = shared.fusion, shared.liveness, shared.prices
@@ -326,7 +327,7 @@ def _check(deadline: Deadline, doing: str, done: int, of: int) -> None:
 def collect_loosely(problem: Problem) -> tuple[Loose, Liveness]:
     """The decisions of a problem with none of its statements in force, for judging subsets of them."""
     program, mesh = problem.program, problem.mesh
-    ties, orders = layout_ties(program), _axis_orders(problem)
+    ties, orders = layout_ties(program), axis_orders(problem)
     fusion, liveness, reach = _analysed(program, mesh)
     analyses = Analyses(fusion, liveness, Exposure(problem.machine))
     collected = Collector(
@@ -359,20 +360,3 @@ def _by_target(problem: Problem) -> StatedShardings:
 def _once(listed: list[Any], sharding: Any) -> None:
     if sharding not in listed:
         listed.append(sharding)
-
-
-def _axis_orders(problem: Problem) -> tuple[tuple[str, ...], ...]:
-    """Orders of mesh axes within a dimension that statements use, or leave open, and that differ from the mesh's own.
-
-    On a mesh of x and y, ``{"y", "x"}`` uses the order y, x, and ``{"y", ?}`` leaves it open: x can only follow.
-    """
-    names = problem.mesh.mesh.axis_names
-    out: dict[tuple[str, ...], None] = {}
-    stated = [pin.sharding for pin in problem.pins] + [s for r in problem.restrictions for s in r.shardings]
-    for sharding in stated:
-        for dim in sharding.dims:
-            listed = list(dict.fromkeys(a.name for a in dim.axes))
-            order = (*listed, *(n for n in names if n not in listed))
-            if listed != sorted(listed, key=names.index) or (dim.is_open and order != names):
-                out[order] = None
-    return tuple(out)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import permutations
 from math import prod
 
 import numpy as np
@@ -127,16 +128,24 @@ class _Question:
 
     @cached_property
     def orders(self) -> list[tuple[int, ...]]:
-        """Orders of atoms within a dimension: the mesh's, and those in which what is stated may go on."""
+        """Orders of atoms within a dimension: the mesh's, those in which axes of other sizes change places, and those
+        in which what is stated may go on.
+        """
         atoms = tuple(range(len(self.mesh.atoms)))
         stated = [pin.sharding for pin in self.pins]
         if self.manual is not None:
             stated += [*self.manual.entering.values(), *self.manual.leaving.values()]
-        out = {atoms: None}
+        first = {atoms: None}
+        size = {own: prod(self.mesh.sizes[a] for a in own) for own in self.mesh.atoms_of.values()}
+        cutting = [own for own in size if size[own] > 1]
+        assert len(cutting) <= 3, "of more axes not all orders are tried"
+        for order in permutations(cutting):
+            like = [[own for own in axes if size[own] == n] for axes in (order, cutting) for n in sorted(size.values())]
+            if like[: len(size)] == like[len(size) :]:
+                first[tuple(a for own in order for a in own)] = None
         for dim in (d for sharding in stated for d in sharding.dims if d.axes):
-            first = tuple(a for ref in dim.axes for a in self.mesh.atoms_for(ref))
-            if dim.is_open or len(first) > 1:
-                out[(*first, *(a for a in atoms if a not in first))] = None
+            first[tuple(a for ref in dim.axes for a in self.mesh.atoms_for(ref))] = None
+        out = {(*begun, *(a for a in atoms if a not in begun)): None for begun in first}
         return list(out)
 
     def pins_of(self, value: int) -> list[TensorSharding]:

@@ -1,0 +1,64 @@
+"""In which orders axes may cut one dimension: which of them plans are searched for.
+
+The order matters where uses of a value are cut by part of its axes: from ``{"x", "y"}`` a gather over y leads to
+``{"x"}``, and none to ``{"y"}``. All orders of all axes would make large networks several times as large; axes that
+are alike can change places in a plan as a whole.
+"""
+
+from collections.abc import Sequence
+from itertools import combinations, permutations
+from typing import TYPE_CHECKING
+
+from autoshard.costmodels.machine import Machine
+from autoshard.sharding.tensor_sharding import TensorSharding
+
+if TYPE_CHECKING:
+    from autoshard.planning.model import Problem
+
+FEW_AXES = 2
+SOME_AXES, FEW_OPS = 3, 200
+"""Axes larger than 1 of which all orders are tried in any program, and in programs of so many ops."""
+
+
+def axis_orders(problem: "Problem") -> tuple[tuple[str, ...], ...]:
+    """Orders of mesh axes within a dimension that plans may have besides the mesh's own.
+
+    With few axes all orders, but that axes alike (of one size, over the same links) stay as they are in the mesh. In
+    any case those that statements use or leave open: on a mesh of x, y and z, ``{"y", "x"}`` uses the order y, x, z,
+    and ``{"y", ?}`` leaves it open: x and z can only follow.
+    """
+    mesh = problem.mesh.mesh
+    names = tuple(mesh.axis_names)
+    cutting = tuple(n for n, size in zip(names, mesh.axis_sizes, strict=True) if size > 1)
+    most = SOME_AXES if len(problem.program.ops) <= FEW_OPS else FEW_AXES
+    out: dict[tuple[str, ...], None] = {}
+    if len(cutting) <= most:
+        alike = _alike(problem.machine, cutting)
+        rest = [n for n in names if n not in cutting]
+        for order in permutations(cutting):
+            place = {n: k for k, n in enumerate(order)}
+            if order != cutting and all(place[a] < place[b] for a, b in alike):
+                out[(*order, *rest)] = None
+    for listed, is_open in _listed(problem):
+        order = (*listed, *(n for n in names if n not in listed))
+        later = listed != tuple(sorted(listed, key=names.index))
+        if later or ((is_open or len(cutting) <= most) and order != names):
+            out[order] = None
+    return tuple(out)
+
+
+def _alike(machine: Machine, axes: Sequence[str]) -> list[tuple[str, str]]:
+    """Pairs of axes, in the order of the mesh, that have the same size and go over the same links."""
+    links = {
+        name: (size, sorted((s.level, s.size) for s in segments if s.size > 1))
+        for (name, size), segments in zip(machine.axes, machine.layout, strict=True)
+    }
+    return [(a, b) for a, b in combinations(axes, 2) if links[a] == links[b]]
+
+
+def _listed(problem: "Problem") -> list[tuple[tuple[str, ...], bool]]:
+    """Axes that statements put on one dimension, in their order, and whether more may follow."""
+    stated: list[TensorSharding] = [pin.sharding for pin in problem.pins]
+    stated += [s for r in problem.restrictions for s in r.shardings]
+    dims = [dim for sharding in stated for dim in sharding.dims]
+    return [(tuple(dict.fromkeys(a.name for a in dim.axes)), dim.is_open) for dim in dims]
