@@ -18,6 +18,9 @@ _ODD_IN_JSON = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 _NO_NAME = re.compile("[\0\ud800-\udc7f\udd00-\udfff]")
 """Characters in no name of a file: NUL, and halves of surrogate pairs but those that stand for bytes (PEP 383)."""
 
+_TOKEN = re.compile(r'(?P<key>"(?:[^"\\]|\\.)*")(?=\s*:)|"(?:[^"\\]|\\.)*"|[{}\[\]]')
+"""In JSON: a key, another text, or the begin or end of an object or a list."""
+
 
 def read_text(path: str | os.PathLike[str], *, what: str = "file", max_bytes: int | None = None) -> str:
     """The UTF-8 text of a file; `InputError` says why it cannot be read.
@@ -133,18 +136,24 @@ def write_json(path: str | os.PathLike[str], data: Any) -> None:
 
 
 def read_json(path: str | os.PathLike[str], *, what: str = "file") -> Any:
-    """The data of a JSON file; `InputError` with line and column where it is malformed.
+    """The data of a JSON file; `InputError` with line and column where it is malformed or says a key twice.
 
-    Its texts hold no NUL character and no half of a surrogate pair: no file can be asked for by such a name.
+    Of a key that an object has twice Python keeps the last and says nothing. Its texts hold no NUL character and no half of a surrogate pair: no file can be asked for by such a name.
     """
     text = read_text(path, what=what)
     try:
-        data = json.loads(text)
+        data = json.loads(text, object_pairs_hook=_with_keys_once)
         odd = next(filter(_NO_NAME.search, _texts(data)), None) if _ODD_IN_JSON.search(text) else None
     except json.JSONDecodeError as error:
         hint = "; `autoshard solve` makes a plan.json of a config" if Path(path).suffix in (".yaml", ".yml") else ""
         raise InputError(
             f"{path}:{error.lineno}:{error.colno}: the {what} is not valid JSON: {error.msg}{hint}"
+        ) from None
+    except _KeyTwiceError:
+        line, column, key, first = _key_twice(text)
+        raise InputError(
+            f"{path}:{line}:{column}: the {what} has the key {json.dumps(key, ensure_ascii=False)[:60]} twice in one "
+            f"object, first at line {first}; which of the two counts is not said: leave one of them out"
         ) from None
     except ValueError:  # Python reads no numbers of thousands of digits
         raise InputError(f"{path}: the {what} has a number of too many digits") from None
@@ -155,6 +164,40 @@ def read_json(path: str | os.PathLike[str], *, what: str = "file") -> Any:
             f"{path}: texts in the {what} hold no NUL character and no half of a surrogate pair, found {odd[:60]!r}"
         )
     return data
+
+
+class _KeyTwiceError(Exception):
+    """An object of a JSON text has a key twice."""
+
+
+def _with_keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _KeyTwiceError
+    return found
+
+
+def _key_twice(text: str) -> tuple[int, int, str, int]:
+    """Line and column of the first key that its object has already, the key, and the line where it has it.
+
+    text: valid JSON up to the end of that object.
+
+    >>> _key_twice('{"a": [{"b": 1}, {"b": 2}],' + chr(10) + ' "c": "{", "\\\\u0061": 3}')
+    (2, 12, 'a', 1)
+    """
+    inside: list[dict[str, int]] = []
+    for token in _TOKEN.finditer(text):
+        if token[0] in "{[":
+            inside.append({})
+        elif token[0] in "}]":
+            inside.pop()
+        elif token["key"]:
+            key, at = json.loads(token["key"]), token.start()
+            if key in inside[-1]:
+                line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+                return line, column, key, text.count("\n", 0, inside[-1][key]) + 1
+            inside[-1][key] = at
+    raise ValueError("no object has a key twice")
 
 
 def _texts(data: Any) -> Iterator[str]:

@@ -3,9 +3,11 @@
 import copy
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from plan_cases import PROGRAMS, Pin, f32, mlp
 
 from autoshard import plan
 from autoshard.api.plans import Plan
+from autoshard.cli import main
 from autoshard.errors import InputError
 
 MLP = (f32(64, 128), f32(128, 64), f32(32, 64))
@@ -160,6 +163,27 @@ def test_text_that_is_no_json_is_refused(text: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(InputError, match=r"broken\.json"):
         Plan.load(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "command"),
+    [("dims", ""), ("axes", ""), *product(["objective_s"], ["", "show", "verify", "run", "lower", "specs", "diff"])],
+)
+def test_a_plan_that_says_a_key_twice_is_refused(
+    key: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of two Python keeps the last: a plan with a cost at its head and another one at its end was taken."""
+    text, path = json.dumps(GOOD, indent=1), tmp_path / "twice.json"
+    at = text.rindex(f'"{key}":')
+    path.write_text(f'{text[:at]}"{key}": 1,\n{text[at:]}')
+    line = text.count("\n", 0, at) + 2
+    says = f'{path}:{line}:1: the plan has the key "{key}" twice in one object, first at line {line - 1}'
+    if not command:
+        with pytest.raises(InputError, match=re.escape(says[: says.index(":1:")])):
+            Plan.load(path)
+        return
+    assert main([command, str(path), *([str(path)] if command == "diff" else [])]) == 2
+    assert says[says.index("the plan") :] in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
