@@ -138,7 +138,8 @@ def write_json(path: str | os.PathLike[str], data: Any) -> None:
 def read_json(path: str | os.PathLike[str], *, what: str = "file") -> Any:
     """The data of a JSON file; `InputError` with line and column where it is malformed or says a key twice.
 
-    Of a key that an object has twice Python keeps the last and says nothing. Its texts hold no NUL character and no half of a surrogate pair: no file can be asked for by such a name.
+    Of a key that an object has twice Python keeps the last and says nothing. The data's texts hold no NUL character and
+    no half of a surrogate pair: no file can be asked for by such a name.
     """
     text = read_text(path, what=what)
     try:

@@ -19,6 +19,7 @@ from autoshard.lowering.contexts import check_meshes, on_mesh
 from autoshard.lowering.interpret import LocalInterpreter
 from autoshard.lowering.local import run_local
 from autoshard.lowering.lower import Lowered, flat_arguments, partition_spec
+from autoshard.lowering.partitioner import safe_operands, safe_results, windows_that_share
 from autoshard.program.order import NOTHING
 from autoshard.program.program import Block, Op
 from autoshard.program.schedule import PROGRAM, Use
@@ -38,6 +39,7 @@ class ConstrainedInterpreter(LocalInterpreter):
     def __init__(self, lowered: Lowered, mesh: JaxMesh | AbstractMesh, *, inside: bool) -> None:
         super().__init__(lowered.traced, lowered.schedule, lowered.order if inside else NOTHING)
         self.mesh, self.inside = mesh, inside
+        self.sharing = windows_that_share(lowered.traced.program)
 
     def constrain(self, x: Any, layout: Layout) -> Any:
         """The array with a constraint to this layout; unchanged for scalars, partial sums, and where `inside` is
@@ -69,8 +71,11 @@ class ConstrainedInterpreter(LocalInterpreter):
             return self.defined(op.results, self.kernel(op, operands))
         if op.kind.startswith("scatter") and not (self.inside and self.local_op(op).is_whole):
             operands = (lax.optimization_barrier(operands[0]), *operands[1:])  # see `local.indexing._one_update`
-        results = list(operands) if op.kind in PLACEMENTS else bind_op(self.jax_ops[op.id], operands)
-        return self.defined(op.results, results)
+        if op.kind in PLACEMENTS:
+            return self.defined(op.results, list(operands))
+        jax_op = self.jax_ops[op.id]
+        operands = safe_operands(op, jax_op.params, operands, self.mesh, op.id in self.sharing)
+        return self.defined(op.results, list(safe_results(op, jax_op.params, bind_op(jax_op, operands), self.mesh)))
 
     def kernel(self, op: Op, operands: Sequence[Any]) -> list[Any]:
         """Results of a custom kernel, which XLA cannot cut: a `shard_map` of its own, cut as planned."""

@@ -1,0 +1,64 @@
+"""What XLA's partitioner computes wrongly, in any `jit` with shardings, and how a program is kept from it (XLA of JAX
+0.10):
+
+- a convolution whose positions are cut where the mesh has several axes: sums are taken over devices that hold the same
+  block, and come out as many times too large; and one in groups that the devices do not divide;
+- a `pad` that adds on one side and takes off on the other, or adds between elements, of a whole array to a cut one;
+- two windows over one array with different ends (a running sum and a running maximum, average and largest of a pool):
+  the array is padded once, with the first one's number.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from jax import lax
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh as JaxMesh
+
+from autoshard.program.program import Op, Program
+
+_WINDOWS = ("reduce_window", "cum", "select_and_")
+
+
+def windows_that_share(program: Program) -> frozenset[int]:
+    """Ids of the ops over windows of an array over which another kind of op has windows, too."""
+    over: dict[int, list[Op]] = {}
+    for op, _ in program.walk():
+        if op.kind.startswith(_WINDOWS):
+            for value in op.operands:
+                over.setdefault(value, []).append(op)
+    return frozenset(op.id for ops in over.values() if len({o.kind for o in ops}) > 1 for op in ops)
+
+
+def safe_operands(
+    op: Op, params: dict[str, Any], operands: Sequence[Any], mesh: JaxMesh | AbstractMesh, shares: bool
+) -> Sequence[Any]:
+    """The operands of an op, so that XLA's partitioner does it right. shares: it is one of `windows_that_share`."""
+    if op.kind == "conv_general_dilated":
+        specs = params["dimension_numbers"][:2]
+        return [_whole(x, _kept_whole(spec, params, mesh), mesh) for x, spec in zip(operands, specs, strict=True)]
+    odd = op.kind == "pad" and any(low * high < 0 or inner for low, high, inner in params["padding_config"])
+    return [lax.optimization_barrier(operands[0]), *operands[1:]] if odd or shares else operands
+
+
+def safe_results(op: Op, params: dict[str, Any], results: Sequence[Any], mesh: JaxMesh | AbstractMesh) -> Iterator[Any]:
+    """The results of an op, as `safe_operands`."""
+    for x in results:
+        is_convolution = op.kind == "conv_general_dilated"
+        yield _whole(x, _kept_whole(params["dimension_numbers"][2], params, mesh), mesh) if is_convolution else x
+
+
+def _kept_whole(spec: Sequence[int], params: dict[str, Any], mesh: JaxMesh | AbstractMesh) -> Sequence[int]:
+    """Dimensions of an array of a convolution, whose first two are batch and features, that are kept whole."""
+    groups = max(params["feature_group_count"], params["batch_group_count"])
+    if groups > 1 and groups % mesh.size:
+        return spec
+    return spec[2:] if sum(size > 1 for size in mesh.shape.values()) > 1 else ()
+
+
+def _whole(x: Any, dims: Sequence[int], mesh: JaxMesh | AbstractMesh) -> Any:
+    """The array with these dimensions whole on every device, and the others as XLA likes."""
+    if not dims:
+        return x
+    spec = PartitionSpec(*(None if d in dims else PartitionSpec.UNCONSTRAINED for d in range(x.ndim)))
+    return lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
