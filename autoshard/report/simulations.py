@@ -69,7 +69,8 @@ def _one(one: Mapping[str, Any]) -> list[str]:
 
 
 def form_text(form: Mapping[str, Any]) -> str:
-    """``ChosenForm.to_dict()`` in a few words: which form, how much quicker, who says so, and what is left to XLA."""
+    """``ChosenForm.to_dict()`` in a few words: which form, by whose timeline, how much quicker or why there is no other
+    one, and what is left to XLA."""
     left = _LEFT_TO_XLA.get(form["form"], "")
     return _chosen(form) + (f"; XLA decides {left}" if left else "")
 
@@ -79,17 +80,37 @@ def _chosen(form: Mapping[str, Any]) -> str:
         return f"{form['form']}, as stated"
     seconds = form["seconds"]
     others = sorted((name for name in seconds if name != form["form"]), key=lambda n: (n != "explicit", seconds[n]))
+    timed = f"{form['form']}, {seconds_text(seconds[form['form']])} on the timeline of {form['judge']}"
     if not others:
-        return f"{form['form']}, {seconds_text(seconds[form['form']])}; no other one can be, by {form['judge']}"
+        return f"{timed}; no other one can be{_why_no_other(form['notes'])}"
     other = others[0]
     mine, its = seconds[form["form"]], seconds[other]
     if mine == its:
-        how = f"as quick as {other}"
-    elif mine > its:
-        how = f"{seconds_text(its)} as {other}, which is not worth it"
-    else:
-        how = f"{seconds_text(its - mine)} quicker than {other} ({1 - mine / its:.1%})"
-    return f"{form['form']}, {seconds_text(mine)}, {how}, by {form['judge']}"
+        return f"{timed}, as quick as {other}"
+    if mine > its:
+        return f"{timed}, {seconds_text(its)} as {other}, which is not worth it"
+    return f"{timed}, {seconds_text(its - mine)} quicker than {other} ({1 - mine / its:.1%})"
+
+
+def _why_no_other(notes: Sequence[str]) -> str:
+    """Of the notes on a choice of form, why each of the others was left out, in a few words.
+
+    >>> _why_no_other(["constraints: as constraints XLA does not know what is stated: a; form 'explicit' holds it"])
+    ' (constraints leaves to XLA what is stated: a)'
+    >>> _why_no_other(["constraints: it has one order of the devices; use 'explicit'"])
+    ' (constraints: it has one order of the devices)'
+    """
+    told = []
+    for note in notes:
+        form, mark, why = note.partition(": ")
+        _, known, statements = why.partition("does not know what is stated: ")
+        if mark and form in _LEFT_TO_XLA:
+            told.append(
+                f"{form} leaves to XLA what is stated: {statements.rpartition('; ')[0] or statements}"
+                if known
+                else f"{form}: {why.partition('; ')[0]}"
+            )
+    return f" ({'; '.join(told)})" if told else ""
 
 
 def _share(plan: float, step: float) -> str:

@@ -63,6 +63,8 @@ def _subject(plan: Json) -> str:
 def _step(plan: Json) -> str:
     step = plan.get("cost", {}).get("step_time")
     text = seconds_text(plan["objective_s"] if step is None else step["estimate_s"])
+    if (plan.get("form") or {}).get("seconds"):  # a simulated step has other seconds
+        text += " by the planner's prices"
     if step is not None and step["mfu"].get("estimate") is not None:
         text += f", MFU {step['mfu']['estimate']:.1%}"
     priced = [row for row in plan.get("baselines", ()) if row["objective_s"] is not None]

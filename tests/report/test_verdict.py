@@ -94,3 +94,24 @@ def test_what_was_checked_is_counted_and_what_is_wrong_is_named() -> None:
 def test_an_objective_that_is_not_the_default_stands_beside_the_plan() -> None:
     assert line("plan", verdict(plan(options={"objective": "overlap"}))).endswith("; objective overlap")
     assert "objective" not in line("plan", verdict(plan(options={"objective": "serial"})))
+
+
+def test_where_a_timeline_judged_the_forms_each_figure_says_what_it_is() -> None:
+    why = "as constraints XLA's partitioner decides the collectives, and does not know what is stated: no collective a"
+    form = {
+        "asked": "auto", "form": "explicit", "judge": "libtpu 1", "seconds": {"explicit": 0.0247},
+        "notes": [f"constraints: {why} (and 1 more); form 'explicit' holds it", "of the schedule: a note"],
+    }  # fmt: skip
+    told = verdict(plan(form=form))
+    assert line("step", told).startswith("15 ms by the planner's prices, MFU 41.2%; ")
+    assert line("form", told) == (
+        "explicit, 24.7 ms on the timeline of libtpu 1; no other one can be "
+        "(constraints leaves to XLA what is stated: no collective a (and 1 more))"
+    )
+    both = form | {"form": "constraints", "seconds": {"explicit": 0.03, "constraints": 0.02}}
+    assert line("form", verdict(plan(form=both))) == (
+        "constraints, 20 ms on the timeline of libtpu 1, 10 ms quicker than explicit (33.3%); "
+        "XLA decides the collectives"
+    )
+    stated = {"asked": "constraints", "form": "constraints", "judge": None, "seconds": {}, "notes": []}
+    assert line("step", verdict(plan(form=stated))).startswith("15 ms, MFU")
