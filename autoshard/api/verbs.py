@@ -36,6 +36,7 @@ from autoshard.planning.named_stages import Named, named_words
 from autoshard.program.program import Program
 from autoshard.request.arguments import argument_numbers, limit_seconds
 from autoshard.request.asking import Asked, Constraint, asked, placed
+from autoshard.request.placed_arrays import notes_on_arrays
 from autoshard.request.request import AUTO, Request, SearchWords, request_of
 from autoshard.request.specs import is_stated, with_stated
 from autoshard.search.starts import each_start
@@ -79,8 +80,8 @@ def plan(
     """Decide the sharding of every value of `f`, minimising the seconds of one call.
 
     specs: pytrees of anything with shape and dtype; nothing is executed or allocated. A `jax.ShapeDtypeStruct` with a
-        `NamedSharding` states where that argument lies. Python numbers are weakly typed scalars; leaves that are no
-        arrays (text, functions) are static. words: arguments of `f` by name, and the keywords listed below `progress`.
+        `NamedSharding` states where that argument lies; an array states nothing. Python numbers are weakly typed
+        scalars; other leaves (text, functions) are static. words: arguments of `f` by name, and keywords listed below.
     mesh: a `Mesh`, ``{"data": 2, "model": 4}``, or with links ``{"data": {"size": 2, "link": "dcn"}, ...}``, or a
         `jax.sharding.Mesh`; with ``{"devices": 8, "axes": ["data", "model"]}`` the sizes are searched too
         (`Plan.mesh_search`).
@@ -315,6 +316,7 @@ class _Run:
             notes.append(f"the wall clock ended the pricing of {', '.join(cut)}: another run may price them otherwise")
         named = None if roles is None else named_words(request.priorities, roles, request.between_slices)
         carried = carry_notes(program, decision.schedule, self.model.shared.tables)
+        lie = notes_on_arrays(request.traced, decision.schedule, question.statements)
         doubted = doubts(decision.memory, problem.machine, problem.memory_limit)
         return Plan(
             program=program,
@@ -330,7 +332,7 @@ class _Run:
             rounding_s=decision.rounding_s,
             statements=question.statements,
             baselines=tuple(b.cost for b in self.priced),
-            notes=(*notes, *program.warnings, *question.notes, *problem.machine.notes, *doubted, *told, *carried),
+            notes=(*notes, *program.warnings, *question.notes, *problem.machine.notes, *doubted, *told, *carried, *lie),
             config=request.config,
             trips=problem.trips,
             model_flop=request.model_flop,

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jax import tree_util
 
-from autoshard.errors import InputError, UnsupportedError
+from autoshard.errors import InputError, ShardingError, UnsupportedError
 from autoshard.frontends.draft import DraftOp, mark_zeros, number, prune
 from autoshard.frontends.jax.calls import Call, Options, argument_names, read_call
 from autoshard.frontends.jax.dead_work import LiveWork
@@ -55,6 +55,7 @@ class TracedFunction:
     call: how the user's function is called; None where it takes arrays by position alone.
     out_weak: whether each output leaf is weakly typed.
     in_stated: the sharding of each input leaf that was a `ShapeDtypeStruct` with a `NamedSharding`, otherwise None.
+    in_lies: the same of each leaf that was an array on several devices, which is no statement.
     loops: the loops that can run in parts, in order of their places in the code.
     in_parts: the same function traced with other parts of its loops. whole_loops: a sentence on each loop that cannot
         run in parts because of an op in its body.
@@ -73,6 +74,7 @@ class TracedFunction:
     loops: tuple[Loop, ...] = ()
     in_parts: Callable[[Sequence[int]], "TracedFunction"] | None = None
     whole_loops: tuple[str, ...] = ()
+    in_lies: tuple[StatedSharding | None, ...] = ()
 
     @property
     def arguments(self) -> tuple[Any, ...]:
@@ -179,6 +181,7 @@ def trace(
         loops,
         in_parts,
         tuple(dict.fromkeys(parts.whole)),
+        tuple(_lies(leaf) for leaf in tree_util.tree_leaves(arrays)),
     )  # fmt: skip
 
 
@@ -301,7 +304,21 @@ def _stated(leaf: Any, name: str) -> StatedSharding | None:
     """The sharding that a leaf states. An array states none: it lies somewhere, but that is no statement."""
     if not isinstance(leaf, jax.ShapeDtypeStruct) or leaf.sharding is None:
         return None
-    attrs = constraint_attrs(leaf.sharding, len(leaf.shape), (), f"argument {name}")
+    return _sharding_of(leaf, f"argument {name}")
+
+
+def _lies(leaf: Any) -> StatedSharding | None:
+    """The sharding of an array on several devices, in their own memory."""
+    if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer) or len(leaf.sharding.device_set) < 2:
+        return None
+    try:
+        return _sharding_of(leaf, "")
+    except (ShardingError, UnsupportedError):
+        return None
+
+
+def _sharding_of(leaf: Any, where: str) -> StatedSharding | None:
+    attrs = constraint_attrs(leaf.sharding, len(leaf.shape), (), where)
     if attrs is None:
         return None
     axes = tuple(n for n, _ in attrs["mesh_axes"])
