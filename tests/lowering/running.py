@@ -7,6 +7,7 @@ from typing import Any
 import jax
 from collective_order import unordered_collectives
 
+from autoshard.api.targets import Target
 from autoshard.costs.fusion import analyse as fuse
 from autoshard.costs.liveness import analyse
 from autoshard.costs.ordering import order_to_keep
@@ -38,6 +39,10 @@ def _fast() -> dict[str, Any]:
 FAST: dict[str, Any] = {**UNCOMBINED, **_fast()}
 """The collectives as written, and code that need not be fast."""
 
+PLAIN: dict[str, Any] = {"xla_backend_optimization_level": 0, "xla_disable_hlo_passes": "fusion"}
+"""For a program on one device. Fused, XLA for CPU writes an update that is computed from a reshaped array into that
+array while it still reads it: ``y = x.reshape(4, 4); y.at[1:].set(2 * y[:-1])``."""
+
 
 def order_of(program: Program, schedule: Schedule) -> Order:
     """All that can be kept in order, as on a device without memory, for every other program; nothing for the others."""
@@ -52,7 +57,7 @@ class Original:
     def __init__(self, f: Callable[..., Any], *args: Any) -> None:
         self.args = args
         self.traced: TracedFunction = trace(f, *args)
-        self.expected = jax.jit(f).lower(*args).compile(compiler_options={"xla_backend_optimization_level": 0})(*args)
+        self.expected = jax.jit(f).lower(*args).compile(compiler_options=PLAIN)(*args)
 
     def lower(self, schedule: Schedule) -> Lowered:
         return lower(self.traced, schedule, order_of(self.traced.program, schedule))
@@ -87,6 +92,17 @@ def run_and_judge(original: Original, schedule: Schedule, *, compiled: bool = Tr
     allowed = program_tolerances(original.traced.program)
     numbers = compare_outputs(program(*placed), original.expected, tolerances=allowed)
     return Judged(numbers, len(lowered.planned), sum(d.planned - d.found for d in different))
+
+
+def run_as_users_do(original: Original, schedule: Schedule, form: str) -> NumericReport:
+    """Outputs against the unsharded ones, of a form compiled with all that XLA does by default.
+
+    `FAST` leaves out passes that may do wrong to what is lowered, as algebraic simplification did.
+    """
+    target = Target(form, original.lower(schedule))
+    placed = jax.tree.map(jax.device_put, original.args, target.in_shardings)
+    found = target.jit(donate_argnums=())(*placed)
+    return compare_outputs(found, original.expected, tolerances=program_tolerances(original.traced.program))
 
 
 def run_and_compare(original: Original, schedule: Schedule, *, compiled: bool = True) -> NumericReport:

@@ -22,3 +22,10 @@ def test_two_thousand_random_programs_under_random_plans_give_the_values_of_one_
     jax.clear_caches()
     cases = [judge(seed) for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK)]
     assert sum(case.dropped > 0 for case in cases) <= CHUNK / 10  # nearly all compiled one to one
+
+
+@pytest.mark.parametrize("form", ["explicit", "constraints", "shardings"])
+@pytest.mark.parametrize("seed", [900340, 910051, 910134, 920024])
+def test_random_programs_give_the_values_of_one_device_as_users_compile_them(seed, form):
+    """With the passes of XLA that the others leave out; in some form each of these went wrong, by its fault."""
+    judge(seed, form)

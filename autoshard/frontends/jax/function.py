@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 from jax import tree_util
+from jax.core import Tracer
 
 from autoshard.errors import InputError, ShardingError, UnsupportedError
 from autoshard.frontends.draft import DraftOp, mark_zeros, number, prune
@@ -309,7 +310,7 @@ def _stated(leaf: Any, name: str) -> StatedSharding | None:
 
 def _lies(leaf: Any) -> StatedSharding | None:
     """The sharding of an array on several devices, in their own memory."""
-    if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer) or len(leaf.sharding.device_set) < 2:
+    if not isinstance(leaf, jax.Array) or isinstance(leaf, Tracer) or len(leaf.sharding.device_set) < 2:
         return None
     try:
         return _sharding_of(leaf, "")
