@@ -215,9 +215,10 @@ class Collector:
             if not len(kept):
                 raise self._none_left(f"input {self.label(value)} {type_}", pins)
             node.allowed = kept
-        start, stop = self.liveness.interval[value]
         held = self.bytes(value, layouts)
-        node.usages = [(start, stop, held)]
+        if value in self.liveness.interval:  # an input on the host that nothing reads never comes to the device
+            start, stop = self.liveness.interval[value]
+            node.usages = [(start, stop, held)]
         along = np.array([value in self.stacks and bool(lay.dims[0]) for lay in layouts])
         node.priced = held + np.where(along, np.ceil(held * EXTRA_SHARE), 0.0)
         index = self.add(node)

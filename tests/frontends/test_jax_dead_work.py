@@ -81,3 +81,13 @@ def test_convolutions_count(kept):
 
     found = notes(f, jax.ShapeDtypeStruct((2, 3, 8, 8), jnp.float32), jax.ShapeDtypeStruct((4, 3, 3, 3), jnp.float32))
     assert bool(found) is not kept
+
+
+def test_matmuls_of_empty_arrays_are_no_work_that_could_be_forgotten():
+    empty = jax.ShapeDtypeStruct((0, 128), jnp.float32)
+
+    def f(x, w):
+        jnp.tanh(x @ w)
+        return x
+
+    assert notes(f, empty, W) == []

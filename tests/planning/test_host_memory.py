@@ -271,3 +271,20 @@ def test_configs_state_memories_and_limits(tmp_path: Path) -> None:
         file.write_text(text.replace(wrong, said))
         with pytest.raises(ConfigError, match="memory_"):
             load_config(file)
+
+
+def test_an_input_on_the_host_that_nothing_reads_stays_there() -> None:
+    """It holds nothing on the device and crosses no link."""
+
+    def unread(kept: Any, x: Any) -> tuple[Any, Any]:
+        return kept["handed back"], jnp.tanh(x)
+
+    kept = {"unread": f32(64, 64), "handed back": f32(64, 64)}
+    found = plan(
+        unread, kept, f32(64, 64), mesh=AXES, hardware="tpu_v5e",
+        constraints=[MemoryKind("kept/**"), MemoryKind("out/0")],
+        memory_limit={"device": 2 * 64 * 64 * 4 // 8, "pinned_host": 2 * 64 * 64 * 4 // 8},
+    )  # fmt: skip
+    assert found.memory.peak_bytes == found.memory.host_bytes == 2 * 64 * 64 * 4 // 8
+    assert not [row for row in found.cost.rows if row.kind in ("to_device", "to_host")]
+    assert findings(found.to_dict()) == []

@@ -25,7 +25,7 @@ class LiveWork:
         kept = {id(op) for op, _ in _matmuls(block, 1.0)}
         gone = [(op, flop) for op, flop in self.before if id(op) not in kept]
         dead = sum(flop for _, flop in gone)
-        if not gone or dead < _TOLD_FROM * total:
+        if not dead or dead < _TOLD_FROM * total:  # matmuls of empty arrays are no work
             return None
         largest, _ = max(gone, key=lambda item: item[1])
         where = f", the most at {largest.source}" if largest.source else ""
