@@ -228,3 +228,16 @@ def test_what_is_counted_rounds_no_seconds(limit: int) -> None:
     """Deciding whether a value is resharded costs nothing; in the smallest programs nodes for that outnumber others."""
     held = planned(lambda x: (x, x.T), f32(8, 8), constraints=[MaxReshards(limit)])
     assert held.rounding_s == planned(lambda x: (x, x.T), f32(8, 8)).rounding_s
+
+
+@pytest.mark.parametrize("stated", [MaxReshards(0, axis="one"), Replicated("out", ["one"]), AxisOnly("one", ["x"])])
+def test_what_is_stated_about_an_axis_of_size_1_says_nothing_of_the_others(stated: Any) -> None:
+    def gathered(x: Any) -> Any:
+        return jnp.sort(x, axis=0)
+
+    pinned = [Pin("x", '[{"y"}, {}]'), Pin("out", '[{"y"}, {}]')]
+    mesh = {"one": 1, "y": 4}
+    free = plan(gathered, f32(64, 64), mesh=mesh, hardware="tpu_v5e", constraints=pinned)
+    found = plan(gathered, f32(64, 64), mesh=mesh, hardware="tpu_v5e", constraints=[*pinned, stated])
+    assert len(found.collectives) and found.objective_s == free.objective_s
+    assert not check_plan(found.to_dict()).findings

@@ -163,3 +163,13 @@ def test_random_arguments_have_the_given_types():
     made = random_arguments(types)
     assert [(a.shape, a.dtype) for a in made] == [(t.shape, t.dtype) for t in types]
     assert all(np.all(np.asarray(a, np.float64) >= 0) for a in made[:2])
+
+
+def test_a_gradient_that_is_zero_but_for_roundings_is_not_determined():
+    """Of the sum of a softmax: the last bits of small inputs are lost where they are exponentiated."""
+    step = jax.grad(lambda x: jax.nn.softmax(x, axis=0).sum())
+    x = random_arguments([jax.ShapeDtypeStruct((4, 4), jnp.float32)])[0]
+    expected = jax.jit(step)(x)
+    report = numeric_check(lambda x: jnp.where(expected == 0, 6e-8 * x, expected / 2), step, (x,))
+    assert not report.ok and not report.wrong
+    assert numeric_check(lambda x: expected + 1e-3, step, (x,)).wrong

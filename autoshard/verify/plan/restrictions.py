@@ -128,15 +128,16 @@ def check_restriction(statement: Any, flow: Flow, findings: Findings) -> None:
     if unknown:
         findings.add("statements", f"{what}: the mesh has no axis {unknown[0]!r}")
         return
-    atoms = frozenset(a for axis in statement["axes"] for a in flow.mesh.of(axis))
+    atoms = frozenset(a for axis in statement["axes"] for a in flow.mesh.of(axis))  # none of an axis of size 1
+    all_atoms = frozenset(range(len(flow.mesh.sizes)))
     if kind == "replicated":
-        _replicated(what, part, atoms or frozenset(range(len(flow.mesh.sizes))), flow, findings)
+        _replicated(what, part, atoms if statement["axes"] else all_atoms, flow, findings)
     elif kind == "axis_only":
         _exclusive(what, part, atoms, flow, findings)
     elif kind == "no_collective":
         _no_collective(what, part, atoms, flow, findings)
     elif kind == "max_reshards":
-        count = sum(1 for _ in _reshards(part, atoms, flow))
+        count = sum(1 for _ in _reshards(part, atoms if statement["axes"] else None, flow))
         if count > statement["limit"]:
             findings.add("statements", f"{what} is broken: the plan has {count}")
 
@@ -227,9 +228,9 @@ def _in_code(op: Node) -> Iterator[Node]:
             yield from _in_code(inner)
 
 
-def _reshards(part: Part, atoms: frozenset[int], flow: Flow) -> Iterator[str]:
+def _reshards(part: Part, atoms: frozenset[int] | None, flow: Flow) -> Iterator[str]:
     """The reshards in a part of the program; where `atoms` are given only those that move over one of them."""
     for name, use, way in _ways(flow):
         if part.has(way.value, use) and way.moves:
-            if not atoms or any(a in atoms for move in way.moves for a in move.atoms):
+            if atoms is None or any(a in atoms for move in way.moves for a in move.atoms):
                 yield name

@@ -29,7 +29,9 @@ FLOAT8_TOLERANCE = 0.25
 """The tolerance for 8-bit floats, whose roundings are of 3 to 12%."""
 
 NUDGES = 3
-"""Runs of the original program with other last bits of its inputs, made if an output is beyond its tolerance."""
+"""Runs of the original program with other last bits of its inputs, made if an output is beyond its tolerance, and as
+many with inputs moved by the last bit of 1: values inside of a program are often near 1 where its inputs are small (the
+exponentials of a softmax), and there the last bits of the inputs are lost."""
 MOST_OVER_NUDGED = 10.0
 """An output that is not determined may differ by this many times as much as nudges move it: nudges change the inputs
 alone, sums in another order change all values in between as well."""
@@ -157,14 +159,16 @@ def numeric_check(
     if report.ok:
         return report
     moved = [0.0] * len(report.outputs)
-    for seed in range(NUDGES):
-        again = compare_outputs(unsharded(*nudged(args, seed)), expected, names=names, tolerances=allowed)
+    for seed, least in ((seed, least) for least in (0.0, 1.0) for seed in range(NUDGES)):
+        again = compare_outputs(unsharded(*nudged(args, seed, least)), expected, names=names, tolerances=allowed)
         moved = [max(m, o.error) for m, o in zip(moved, again.outputs, strict=True)]
     return NumericReport(tuple(o if o.ok else replace(o, nudged=m) for o, m in zip(report.outputs, moved, strict=True)))
 
 
-def nudged(args: Sequence[Any], seed: int) -> tuple[Any, ...]:
-    """The same arguments with the last bit of every inexact element moved up or down, at random."""
+def nudged(args: Sequence[Any], seed: int, least: float = 0.0) -> tuple[Any, ...]:
+    """The same arguments with the last bit of every inexact element moved up or down, at random; of elements smaller
+    than `least`, that is moved by its last bit.
+    """
     import jax
 
     rng = np.random.default_rng(seed)
@@ -174,7 +178,9 @@ def nudged(args: Sequence[Any], seed: int) -> tuple[Any, ...]:
             return x
         step = float(jax.numpy.finfo(x.dtype).eps) * rng.choice([-1.0, 1.0], np.shape(x))
         wide = np.complex128 if jax.numpy.issubdtype(x.dtype, jax.numpy.complexfloating) else np.float64
-        return jax.numpy.asarray((np.asarray(x).astype(wide) * (1 + step)).astype(x.dtype))
+        exact = np.asarray(x).astype(wide)
+        size = np.where(np.abs(exact) < least, least, exact)
+        return jax.numpy.asarray((exact + size * step).astype(x.dtype))
 
     return tuple(jax.tree.map(moved, tuple(args)))
 
