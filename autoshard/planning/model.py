@@ -185,6 +185,12 @@ class Model:
         return hold_host(network, self.on_host, self.problem.host_limit)
 
     @property
+    def without_device_memory(self) -> CostNetwork:
+        """The network within stated counts of reshards and the limit on host memory, whatever a device holds."""
+        network = replace(self.repeats.network, usages=(), usage_limit=None)
+        return hold_host(hold_counts(network, self.counts, None), self.on_host, self.problem.host_limit)
+
+    @property
     def memory(self) -> Memory:
         """The bytes that the plans of this model hold, as quantities that depend on its decisions.
 

@@ -16,7 +16,7 @@ from autoshard.formulation.model import NodeKind
 from autoshard.plan_record import PlanRecord
 from autoshard.planning import Model, build_model
 from autoshard.questions.again import options_of, problem_of
-from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, evaluate
+from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Usage, evaluate
 from autoshard.solver.solution import Stopped
 
 NEARBY = 150
@@ -55,7 +55,7 @@ class Alternatives:
         self.model: Model = build_model(problem_of(plan))
         model = self.model
         self.start = assignment_of(model.collected, model.encoded, model.repeats, plan.schedule)
-        self.network = model.repeats.network
+        self.network = model.without_device_memory
         self._around: list[list[tuple[int, np.ndarray]]] = [[] for _ in self.network.costs]
         for edge in self.network.edges:
             self._around[edge.first].append((edge.second, edge.costs))
@@ -125,7 +125,7 @@ class Alternatives:
         for node, choice in zip(members, solution.assignment, strict=True):
             whole[node] = states[choice] if node == cls else choice
         evaluated = evaluate(self.network, whole)
-        if evaluated.cost is None:
+        if evaluated.cost is None or not evaluated.feasible:
             return None
         base = evaluate(self.network, self.start).cost
         assert base is not None
@@ -161,4 +161,25 @@ class Alternatives:
                     rows = table[only] if node == root else table
                     edges.append(Edge(place[node], place[other], rows[:, only] if other == root else rows))
             costs.append(total[only] if node == root else total)
-        return CostNetwork(tuple(costs), tuple(edges))
+        usages = self._usages(members, root, only)
+        return CostNetwork(tuple(costs), tuple(edges), usages, self.network.usage_limit)
+
+    def _usages(self, members: Sequence[int], root: int, only: np.ndarray) -> list[list[Usage]]:
+        """What the `members` take of stated amounts (reshards that are counted, bytes on the host); what all others
+        take stands with the root.
+        """
+        assert self.start is not None
+        inside = {node: k for k, node in enumerate(members)}
+        out: list[list[Usage]] = [[] for _ in members]
+        taken: dict[tuple[int, int], int] = {}
+        for node, held in enumerate(self.network.usages):
+            for usage in held:
+                if node not in inside:
+                    when = usage.start, usage.stop
+                    taken[when] = taken.get(when, 0) + int(usage.amounts[self.start[node]])
+                else:
+                    amounts = usage.amounts[only] if node == root else usage.amounts
+                    out[inside[node]].append(Usage(usage.start, usage.stop, amounts))
+        rest = (Usage(*when, np.full(len(only), amount, np.int64)) for when, amount in taken.items() if amount)
+        out[inside[root]].extend(rest)
+        return out

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from autoshard import Pin, plan, solver
+from autoshard import MaxReshards, MemoryKind, Pin, plan, solver
 from autoshard.api.plans import Plan
 from autoshard.questions.alternatives import Alternatives
 from autoshard.solver.solution import Stopped
@@ -82,3 +82,28 @@ def test_ctrl_c_in_the_price_of_one_ends_them_all(found: Plan, monkeypatch: pyte
     )
     with pytest.raises(KeyboardInterrupt):
         found.explain("w1")
+
+
+@pytest.mark.parametrize(
+    ("stated", "limit"),
+    [
+        ([MaxReshards(0)], None),
+        ([MemoryKind("x"), MemoryKind("y")], {"device": "1MB", "pinned_host": 128}),
+    ],
+)
+def test_alternatives_keep_to_stated_numbers_of_reshards_and_to_host_memory(stated, limit) -> None:
+    """They were priced as if nothing limited either: some cost less than the optimum, and none could be planned."""
+
+    def outer(x, y):
+        return jnp.broadcast_to(x, (4, *x.shape)), jnp.tanh(y @ y.T)
+
+    limited = plan(
+        outer, SPEC((4, 8), jnp.float32), SPEC((8, 8), jnp.float32),
+        mesh={"x": 2, "y": 2}, hardware="h100", constraints=stated, memory_limit=limit,
+    )  # fmt: skip
+    others = [(name, a) for name in ("x", "y", "out/0", "out/1") for a in limited.explain(name)[0].alternatives]
+    assert others
+    for name, other in others[::3]:
+        assert other.extra_s >= limited.bound_s - limited.objective_s - 2 * limited.rounding_s
+        exact = limited.instead(name, other.sharding)
+        assert exact.extra_s <= other.extra_s + 2 * exact.other.rounding_s
