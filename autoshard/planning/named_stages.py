@@ -14,7 +14,14 @@ from autoshard.planning.model import Problem
 from autoshard.planning.spread import factor_cuts, spread
 from autoshard.planning.stages import StagePlan
 from autoshard.sharding.mesh import Mesh
-from autoshard.strategies.named import NamedStrategy, Roles, named_strategy, statements, strategy_from_rules
+from autoshard.strategies.named import (
+    NamedStrategy,
+    Roles,
+    check_rules,
+    named_strategy,
+    statements,
+    strategy_from_rules,
+)
 from autoshard.strategies.names import assign_axes, parts_of
 
 Named = str | Mapping[str, object]
@@ -30,11 +37,14 @@ def named_stages(
     """One stage for each strategy, in order.
 
     roles: the logical axes of the inputs. slow: mesh axes between slices. Raises `InputError` for unknown names, for
-    strategies that need more axes than the mesh has, and where no logical axes are known.
+    strategies that need more axes than the mesh has, where no logical axes are known, and for rules about none of them.
     """
     if roles is None:
         raise InputError("priorities by name need to know the logical axes of the inputs; give logical_axes")
     strategies = [_strategy(item, names, problem.mesh.mesh, slow) for item in names]
+    for item, strategy in zip(names, strategies, strict=True):
+        if isinstance(item, Mapping):
+            check_rules(strategy, roles)
     out: list[StagePlan] = []
     for priority, strategy in enumerate(strategies):
         stated = statements(strategy, problem.program, problem.mesh.mesh, roles)

@@ -10,7 +10,7 @@ import pytest
 from jax.ad_checkpoint import checkpoint_name
 from plan_cases import f32, mlp
 
-from autoshard import Barrier, Pin, plan
+from autoshard import Barrier, InputError, Pin, plan
 from autoshard.api.plans import Plan
 from autoshard.planning.relaxed import relaxed_note
 from autoshard.verify import check_plan
@@ -146,6 +146,13 @@ def test_stages_by_rules_of_ones_own() -> None:
     found = planned(step, *STEP, priorities=rules, roles=ROLES)
     assert [(s.name, s.axes) for s in found.stages] == [("rows", ("x",)), ("columns", ("y",))]
     assert '"x"' in found["x"] and '"y"' in found["state/w/w1"]
+
+
+def test_a_rule_about_a_logical_axis_that_no_input_has_is_refused() -> None:
+    """As in a baseline: it placed nothing, and said nothing of it."""
+    rules = [{"name": "rows", "rules": {"bach": ["data"]}}]
+    with pytest.raises(InputError, match="'rows': no input has the logical axis 'bach'; known are batch"):
+        planned(step, *STEP, priorities=rules, roles=ROLES)
 
 
 def test_the_checker_finds_stages_that_do_not_add_up() -> None:
