@@ -219,7 +219,7 @@ def _types(tree: Any) -> Any:
     def one(leaf: Any) -> Any:
         if not isinstance(leaf, jax.Array):
             return leaf
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak_type)
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=getattr(leaf, "weak_type", False))
 
     return jax.tree.map(one, tree)
 

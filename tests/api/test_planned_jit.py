@@ -172,3 +172,20 @@ def test_a_second_process_starts_from_the_kept_plan(tmp_path: Path) -> None:
         for _ in range(2)
     ]  # fmt: skip
     assert told == [["0.0", "1"], ["0.0", "0"]]
+
+
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
+def test_random_keys_are_arguments_and_results(impl: str, counted: list[Any]) -> None:
+    def noisy(key: Any, x: Any) -> tuple[Any, Any]:
+        key, one = jax.random.split(key)
+        return key, x + jax.random.normal(one, x.shape)
+
+    planned = autoshard.jit(noisy, mesh=MESH, hardware="cpu_sim")
+    here = there = jax.random.key(3, impl=impl)
+    x = jnp.ones((32, 64))
+    for _ in range(2):
+        here, wanted = jax.jit(noisy)(here, x)
+        there, found = planned(there, x)
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        assert (jax.random.key_data(here) == jax.random.key_data(there)).all()
+    assert len(counted) == 1

@@ -150,7 +150,7 @@ def test_stages_by_rules_of_ones_own() -> None:
 
 def test_a_rule_about_a_logical_axis_that_no_input_has_is_refused() -> None:
     """As in a baseline: it placed nothing, and said nothing of it."""
-    rules = [{"name": "rows", "rules": {"bach": ["data"]}}]
+    rules = [{"name": "rows", "rules": {"bach": ["x"]}}]
     with pytest.raises(InputError, match="'rows': no input has the logical axis 'bach'; known are "):
         planned(step, *STEP, priorities=rules, roles=ROLES)
 
