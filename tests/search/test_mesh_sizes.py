@@ -101,8 +101,8 @@ def test_without_statements_meshes_that_differ_in_names_only_are_looked_at_once(
     assert rows[1, 4].objective_s == rows[4, 1].objective_s
 
 
-def test_the_order_of_two_axes_counts_even_where_nothing_is_stated() -> None:
-    """One mesh cuts a dimension by 4 and then by 2, the other by 2 and then by 4: the parts lie elsewhere."""
+def test_two_axes_in_either_order_have_plans_that_cost_the_same() -> None:
+    """It is cheaper to cut a dimension by 4 and then by 2 than by 2 and then by 4: plans on either mesh do so."""
     x, w1, w2 = SPEC((4096, 1024), jnp.float32), SPEC((1024, 2048), jnp.float32), SPEC((2048, 512), jnp.float32)
 
     def chain(x, w1, w2):
@@ -112,7 +112,7 @@ def test_the_order_of_two_axes_counts_even_where_nothing_is_stated() -> None:
 
     found = plan(chain, x, w1, w2, mesh=SEARCH, hardware="tpu_v5e")
     each = {a: plan(chain, x, w1, w2, mesh={"a": a, "b": 8 // a}, hardware="tpu_v5e") for a in (8, 4, 2, 1)}
-    assert abs(each[4].objective_s - each[2].objective_s) > 1e-3 * each[2].objective_s
+    assert each[4].objective_s == pytest.approx(each[2].objective_s, rel=1e-6)
     assert found.objective_s == pytest.approx(min(p.objective_s for p in each.values()), rel=1e-9)
     assert found.mesh_search is not None
     for row in found.mesh_search.tried:
