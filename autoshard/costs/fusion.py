@@ -17,12 +17,16 @@ R4  a matmul or convolution whose uses are pointwise and lead to one value of as
     This rule is about held memory; seconds are priced as if the product itself were written.
 
 A broadcast of a literal is not materialised for the loops that read it: XLA sinks such constants into loop bodies.
+
+On GPUs the values that take memory of their own are others, by the rules of `costs.libraries` in place of R4. Seconds
+are priced by R1 to R3 everywhere.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from autoshard.costs.libraries import Calls, calls, hold
 from autoshard.program.program import Block, Op, Origin, Program
 
 # pointwise and shape ops: everything else is materialised
@@ -64,18 +68,29 @@ class Fusion:
 
     materialised: ids of the values that are read from memory. Literals count too, and arguments of loop bodies that are
     slices or constants of the loop: reading them costs bytes. held: ids of the values that take memory of their own;
-    all materialised ones but products that are held only as the value that their pointwise uses lead to (R4).
+    all materialised ones but products that are held only as the value that their pointwise uses lead to (R4). calls:
+    how the program runs where matmuls are calls of libraries; None where they are not.
     """
 
     materialised: frozenset[int]
     held: frozenset[int] = frozenset()
+    calls: Calls | None = None
+
+    @property
+    def twice(self) -> frozenset[int]:
+        """Ids of the values that are held in two orders."""
+        return frozenset() if self.calls is None else self.calls.twice
+
+    def order(self, block: Block) -> tuple[Op, ...]:
+        """The ops of a block as they run."""
+        return block.ops if self.calls is None else self.calls.order(block)
 
     def __contains__(self, value: int) -> bool:
         return value in self.materialised
 
 
-def analyse(program: Program) -> Fusion:
-    """Apply R1, R2 and R4 to every block."""
+def analyse(program: Program, rules: str | None = None) -> Fusion:
+    """Apply R1, R2 and R4 to every block; rules: `memory_rules` of the machine's profile."""
     real: set[int] = set(program.body.args)
     real.update(v for v in program.body.results)
     for block in _blocks(program.body):
@@ -83,10 +98,14 @@ def analyse(program: Program) -> Fusion:
         real.update(block.results)
         _one_block(program, block, real)
     literals = {v.id for v in program.values if v.origin is Origin.LITERAL}
-    held = set(real)
-    for block in _blocks(program.body):
-        _epilogues(program, block, held)
-    return Fusion(frozenset(real - literals), frozenset(held - literals))
+    held, blocks = set(real), list(_blocks(program.body))
+    if rules is None:
+        for block in blocks:
+            _epilogues(program, block, held)
+        return Fusion(frozenset(real - literals), frozenset(held - literals))
+    for block in blocks:
+        hold(program, block, frozenset(op.id for op in block.ops if is_root(op) or op.regions), held)
+    return Fusion(frozenset(real - literals), frozenset(held - literals), calls(program, blocks))
 
 
 _SHAPE_ONLY: Final = frozenset(

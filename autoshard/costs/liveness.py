@@ -142,7 +142,7 @@ class _Pass:
         return gathered
 
     def _number(self, block: Block, now: int) -> int:
-        for op in block.ops:
+        for op in self.fusion.order(block):
             self.time[op.id] = now
             start, now = now, now + 1
             if op.kind != "shard_map":
@@ -173,7 +173,7 @@ class _Pass:
         return self.size(value, layout)
 
     def _block(self, block: Block) -> None:
-        for op in reversed(block.ops):
+        for op in reversed(self.fusion.order(block)):
             start, last = self.span[op.id]
             begin, through = [], last
             for index, result in enumerate(op.results):
@@ -260,6 +260,7 @@ class _Pass:
 
     def _take_over(self) -> None:
         """Let pointwise results take the memory of an operand of their size that is read there for the last time."""
+        inputs = frozenset(self.program.body.args)
         behind: dict[int, tuple[int, ...]] = {}  # virtual pointwise value -> values in memory that it is computed from
         for op, _ in self.program.walk():
             if op.regions or op.rule is None or not pointwise(op):
@@ -274,7 +275,8 @@ class _Pass:
                 if result not in self.held:
                     behind[result] = tuple(read)
                 elif result in self.interval:
-                    self._replace(tuple(read), result, self.time[op.id])
+                    places = tuple(v for v in read if self.fusion.calls is None or v in inputs)
+                    self._replace(places, result, self.time[op.id])
 
     def _replace(self, read: tuple[int, ...], result: int, now: int) -> None:
         if self.schedule is None:  # whether their layouts have the same bytes is not known yet

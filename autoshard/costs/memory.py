@@ -118,16 +118,18 @@ def simulate(program: Program, schedule: Schedule, liveness: Liveness, tile: Til
         delta[item.stop] -= item.bytes
     total = np.cumsum(delta)
     time = int(np.argmax(total))
-    where = "the start"
-    for op, _ in program.walk():
-        runs = liveness.time.get(op.id)  # ops in the body of a user's shard_map have no time of their own
-        if runs is None:
-            continue
-        if runs > time:
-            break
-        where = f"{op.kind}:{op.id} {op.source}".strip()
+    where = place_of(program, liveness, time)
     there = sorted((h for h in held if h.start <= time < h.stop and h.bytes), key=lambda h: (-h.bytes, h.what))
     return MemoryProfile(int(total[time]), time, where, tuple(there), host_bytes(program, schedule))
+
+
+def place_of(program: Program, liveness: Liveness, time: int) -> str:
+    """The op that runs at a moment, with its source, for people."""
+    running = max((op for op, at in liveness.time.items() if at <= time), key=liveness.time.__getitem__, default=None)
+    if running is None:
+        return "the start"
+    op = program.ops[running]
+    return f"{op.kind}:{op.id} {op.source}".strip()
 
 
 def host_bytes(program: Program, schedule: Schedule) -> int:
@@ -141,8 +143,10 @@ def host_bytes(program: Program, schedule: Schedule) -> int:
     )
 
 
-def sizes(program: Program, mesh: AtomMesh, tile: Tile | None = None) -> Callable[[int, Layout], int]:
-    """(value, layout) -> bytes that one device's block takes."""
+def sizes(
+    program: Program, mesh: AtomMesh, tile: Tile | None = None, twice: frozenset[int] = frozenset()
+) -> Callable[[int, Layout], int]:
+    """(value, layout) -> bytes that one device's block takes. twice: values held in two orders."""
     known: dict[tuple[int, Layout], int] = {}
     images = {} if tile is None else image_dims(program)
 
@@ -154,7 +158,7 @@ def sizes(program: Program, mesh: AtomMesh, tile: Tile | None = None) -> Callabl
             elements = (
                 prod(local) if tile is None or value not in images else padded_elements(local, images[value], tile)
             )
-            size_bytes = ceil(elements * (type_.bytes / max(1, type_.elements)))
+            size_bytes = ceil(elements * (type_.bytes / max(1, type_.elements))) * (2 if value in twice else 1)
             known[value, layout] = size_bytes
         return size_bytes
 
@@ -163,7 +167,7 @@ def sizes(program: Program, mesh: AtomMesh, tile: Tile | None = None) -> Callabl
 
 def holdings(program: Program, schedule: Schedule, liveness: Liveness, tile: Tile | None = None) -> list[Held]:
     """Everything that one device holds at some time; liveness: of the program under any schedule."""
-    size = sizes(program, schedule.mesh, tile)
+    size = sizes(program, schedule.mesh, tile, liveness.fusion.twice)
     live = analyse(program, liveness.fusion, schedule, size)
     out: list[Held] = []
 

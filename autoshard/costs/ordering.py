@@ -47,7 +47,7 @@ def order_to_keep(
     held = holdings(program, schedule, liveness, tile)
     if sum(item.bytes for item in held) <= allowed_bytes:
         return NOTHING  # even if nothing were ever freed
-    size = sizes(program, schedule.mesh, tile)
+    size = sizes(program, schedule.mesh, tile, liveness.fusion.twice)
     live = analyse(program, liveness.fusion, schedule, size)
     again, merged = _made_again(program, schedule, live, size)
     finished, later = _finished(program, schedule, live, size, int(allowed_bytes * LEAST_SHARE))

@@ -32,10 +32,11 @@ class ChosenLayouts:
         repeats: Repeats,
         mesh: AtomMesh,
         tile: Tile | None,
+        twice: frozenset[int],
         q: Quantities,
     ) -> None:
         self.program, self.collected, self.encoded, self.repeats, self.q = program, collected, encoded, repeats, q
-        self.size = sizes(program, mesh, tile)
+        self.size, self._twice = sizes(program, mesh, tile, twice), twice
         self._images = {} if tile is None else image_dims(program)
         self.links = {link.use: link for link in collected.links if link.use is not None}
         self.hubs = {link.value: link for link in collected.links if link.use is None}
@@ -72,7 +73,7 @@ class ChosenLayouts:
 
     def _kind(self, value: int) -> object:
         """A key; values with equal keys take the same bytes in the same layout."""
-        return self.program.type_of(value), self._images.get(value)
+        return self.program.type_of(value), self._images.get(value), value in self._twice
 
     def copy(self, link: Link) -> Quantity:
         """The copy along a link: None where source and target are the same.

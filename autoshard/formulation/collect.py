@@ -109,7 +109,7 @@ class Collector:
         self.reach = PartialReach(program, mesh) if reach is None else reach
         self.inputs = frozenset(program.body.args)
         self.stacks = stacked_values(program, ties)
-        self._size = sizes(program, mesh, tile)
+        self._size = sizes(program, mesh, tile, self.fusion.twice)
         self._images = {} if tile is None else image_dims(program)
         self._bytes: dict[object, tuple[Sequence[Layout], np.ndarray]] = {}
         self._forms: dict[object, tuple[Sequence[Layout], _Form]] = {}
@@ -226,7 +226,7 @@ class Collector:
 
     def bytes(self, value: int, layouts: Sequence[Layout]) -> np.ndarray:
         """Bytes that one device holds, for each layout; do not write to the array."""
-        key = (self.program.type_of(value), self._images.get(value), id(layouts))
+        key = (self.program.type_of(value), self._images.get(value), value in self.fusion.twice, id(layouts))
         if key not in self._bytes:  # the layouts are kept too, so that their id is not given to another object
             amounts = np.array([self._size(value, layout) for layout in layouts], np.float64)
             amounts.flags.writeable = False

@@ -65,7 +65,7 @@ class Lifetimes:
     ) -> None:
         self.program, self.fusion, self.q = program, fusion, q
         self.time, self.span, self.points = liveness.time, liveness.span, liveness.points
-        self.layouts = ChosenLayouts(program, collected, encoded, repeats, mesh, tile, q)
+        self.layouts = ChosenLayouts(program, collected, encoded, repeats, mesh, tile, fusion.twice, q)
         self.defined = set(collected.definition)
         self.sent = frozenset(sent(program))
         self.only_use = only_uses(program)
@@ -179,7 +179,7 @@ class Lifetimes:
         self.reads[value] = when if old is None else self.q.lift(_both, old, when)
 
     def _block(self, block: Block) -> None:
-        for op in reversed(block.ops):
+        for op in reversed(self.fusion.order(block)):
             start, last = self.span[op.id]
             since, through = self.q.constant(None), self.q.constant(last)
             for index, result in enumerate(op.results):
@@ -326,7 +326,10 @@ class Lifetimes:
         q = self.q
         size = self.layouts.bytes(result, self.layouts.definition(result))
         taken = q.lift(lambda span: 0 if span is None else None, self.interval[result])  # 0: the result needs no place
+        inputs = frozenset(self.program.body.args)
         for value in dict.fromkeys(v for found in read.values if found is not FREE for v in found):
+            if self.fusion.calls is not None and value not in inputs:
+                continue
             for shared in (True, False):
                 table = self.shared if shared else self.interval
                 if value not in table:

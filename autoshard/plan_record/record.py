@@ -121,7 +121,7 @@ class PlanRecord(AskedRecord):
 
         limit = None if self.memory_limit is None else self.memory_limit.bytes
         allowed = room(self.machine.usable_bytes) if limit is None else limit
-        live = liveness.analyse(self.program, fusion.analyse(self.program))
+        live = liveness.analyse(self.program, fusion.analyse(self.program, self.machine.profile.memory_rules))
         return order_to_keep(self.program, self.schedule, live, self.machine.profile.memory_tile, allowed)
 
     def __repr__(self) -> str:
@@ -224,7 +224,7 @@ class PlanRecord(AskedRecord):
         from autoshard.costs.steptime import step_time
 
         return step_time(
-            self.program, self.schedule, self.machine, self.cost, fusion.analyse(self.program),
+            self.program, self.schedule, self.machine, self.cost, fusion.analyse(self.program, self.machine.profile.memory_rules),
             trips=self.trips, model_flop=self.model_flop, batch=self.batch,
         )  # fmt: skip
 
@@ -352,7 +352,7 @@ class PlanRecord(AskedRecord):
         program = program_from_json(data["program"])
         schedule = schedule_from_json(data["schedule"], mesh, program)
         machine = Machine.from_dict(data["hardware"]["machine"])
-        fused = fusion.analyse(program)
+        fused = fusion.analyse(program, machine.profile.memory_rules)
         return cls(
             program=program,
             schedule=schedule,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoshard.costs.liveness import Liveness
+from autoshard.costs.memory import place_of
 from autoshard.formulation.loose import Loose, Masks
 from autoshard.formulation.model import Node, NodeKind
 from autoshard.program.program import Origin, Program
@@ -175,16 +176,3 @@ class LeastMemory:
             if made is not None and read is not None and made < time < read[1]:
                 return self.program.values[value].origin is not Origin.INPUT
         return False
-
-
-def place_of(program: Program, liveness: Liveness, time: int) -> str:
-    """The op that runs at a moment, with its source, for people."""
-    where = "the start"
-    for op, _ in program.walk():
-        runs = liveness.time.get(op.id)  # ops in the body of a user's shard_map have no time of their own
-        if runs is None:
-            continue
-        if runs > time:
-            break
-        where = f"{op.kind}:{op.id} {op.source}".strip()
-    return where

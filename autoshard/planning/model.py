@@ -146,7 +146,7 @@ class Shared:
         exposure = Exposure.of(problem.objective, problem.program, problem.machine)
         return Shared(
             problem.program, problem.mesh, problem.machine, axis_orders(problem),
-            *_analysed(problem.program, problem.mesh), prices, problem.objective, exposure,
+            *_analysed(problem.program, problem.mesh, problem.machine), prices, problem.objective, exposure,
             ReshardTables(problem.mesh, prices, exposure, _lengths), {},
         )  # fmt: skip
 
@@ -334,7 +334,7 @@ def collect_loosely(problem: Problem) -> tuple[Loose, Liveness]:
     """The decisions of a problem with none of its statements in force, for judging subsets of them."""
     program, mesh = problem.program, problem.mesh
     ties, orders = layout_ties(program), axis_orders(problem)
-    fusion, liveness, reach = _analysed(program, mesh)
+    fusion, liveness, reach = _analysed(program, mesh, problem.machine)
     analyses = Analyses(fusion, liveness, Exposure(problem.machine))
     collected = Collector(
         program, mesh, analyses, stated=_by_target(problem), ties=ties, axis_orders=orders, trips=problem.trips,
@@ -343,8 +343,8 @@ def collect_loosely(problem: Problem) -> tuple[Loose, Liveness]:
     return Loose(program, mesh, collected, ties, Domains(mesh, orders), problem.statements), liveness
 
 
-def _analysed(program: Program, mesh: AtomMesh) -> tuple[Fusion, Liveness, PartialReach]:
-    fusion = fusion_model.analyse(program)
+def _analysed(program: Program, mesh: AtomMesh, machine: Machine) -> tuple[Fusion, Liveness, PartialReach]:
+    fusion = fusion_model.analyse(program, machine.profile.memory_rules)
     reach = PartialReach(program, mesh)
     return fusion, liveness_model.analyse(program, fusion), reach
 

@@ -99,7 +99,7 @@ def _outline(plan: PlanRecord, placed: Sequence[Placed], pid: int) -> list[dict[
 
 def _memory(plan: PlanRecord, placed: Sequence[Placed], pid: int) -> list[dict[str, Any]]:
     """Counters: bytes that a device holds when an op runs, by what they are for."""
-    view = memory_view(plan, fusion.analyse(plan.program))
+    view = memory_view(plan, fusion.analyse(plan.program, plan.machine.profile.memory_rules))
     groups = sorted(set(view.groups))
     change: list[dict[str, int]] = [{} for _ in range(view.points + 1)]
     for held, group in zip(view.held, view.groups, strict=True):

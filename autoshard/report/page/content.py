@@ -34,7 +34,7 @@ class _Content:
     def __init__(self, plan: PlanRecord, name: str, search: Sequence[SearchPoint]) -> None:
         self.plan, self.name, self.search = plan, name, search
         self.program, self.mesh = plan.program, plan.schedule.mesh
-        self.fusion = fusion.analyse(plan.program)
+        self.fusion = fusion.analyse(plan.program, plan.machine.profile.memory_rules)
         self.work = work_of(plan, self.fusion)
         self.texts, self.layouts = Numbered(), Numbered()
         self.ops: list[Op] = [op for op, _ in self.program.walk()]
