@@ -17,7 +17,7 @@ from typing import Final
 from autoshard.program.program import Block, Op, Program
 
 CALLS: Final = frozenset({"dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general"})
-COSTLY: Final = frozenset({"exp", "exp2", "expm1", "log1p", "tanh", "logistic", "erf", "erfc", "erf_inv", "pow"})
+COSTLY: Final = frozenset({"exp", "exp2", "expm1", "log1p", "tanh", "erf", "erfc", "erf_inv", "pow"})
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from functools import cache
 from random import Random
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,6 +24,8 @@ from autoshard.search_options import SearchOptions
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, evaluate, usage_profile
 
 AXES = {"x": 2, "y": 2}
+MACHINES = ("tpu_v5e", "h100")
+"""Of both rules of memory."""
 SMALL = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 WIDE = (f32(64, 128), f32(128, 64), f32(32, 64))
 PROGRAMS: dict[str, tuple[Any, tuple[Any, ...]]] = {
@@ -34,9 +38,9 @@ PROGRAMS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 @cache
-def model_of_named(name: str) -> Model:
+def model_of_named(name: str, machine: str = "tpu_v5e") -> Model:
     function, specs = PROGRAMS[name]
-    return build_model(problem(program_of(function, *specs), AXES))
+    return build_model(problem(program_of(function, *specs), AXES, profile=machine))
 
 
 def drawn(network: CostNetwork, random: Random) -> list[int] | None:
@@ -75,9 +79,10 @@ def assert_the_same_bytes(model: Model, draws: int) -> None:
         assert peak == model.simulate(model.schedule(assignment)).peak_bytes
 
 
+@pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_network_and_simulation_say_the_same_bytes(name: str) -> None:
-    assert_the_same_bytes(model_of_named(name), 40)
+def test_network_and_simulation_say_the_same_bytes(name: str, machine: str) -> None:
+    assert_the_same_bytes(model_of_named(name, machine), 40)
 
 
 def momentum(w: Any, m: Any, x: Any) -> Any:
@@ -92,11 +97,12 @@ def read_after(w: Any, m: Any, x: Any) -> Any:
     return w, m, x @ w
 
 
+@pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("f", [momentum, read_after])
-def test_network_and_simulation_say_the_same_bytes_of_donated_state(f: Any) -> None:
+def test_network_and_simulation_say_the_same_bytes_of_donated_state(f: Any, machine: str) -> None:
     """A weight that is gathered over the donated one lies beside it, where decisions have it so."""
     program = program_of(f, f32(32, 64), f32(32, 64), f32(16, 32), donate_argnums=(0, 1))
-    assert_the_same_bytes(build_model(problem(program, AXES)), 60)
+    assert_the_same_bytes(build_model(problem(program, AXES, profile=machine)), 60)
 
 
 class Enough(Exception):
@@ -144,10 +150,41 @@ def test_a_time_limit_that_passes_meanwhile_gives_the_plan_that_is_known(monkeyp
         decide(model, over)
 
 
+@pytest.mark.parametrize("machine", MACHINES)
 @SMALL
-@given(st.integers(0, 10_000))
-def test_network_and_simulation_say_the_same_bytes_of_random_programs(seed: int) -> None:
-    assert_the_same_bytes(build_model(problem(random_program(Random(seed), 4), AXES)), 8)
+@given(seed=st.integers(0, 10_000))
+def test_network_and_simulation_say_the_same_bytes_of_random_programs(machine: str, seed: int) -> None:
+    assert_the_same_bytes(build_model(problem(random_program(Random(seed), 4), AXES, profile=machine)), 8)
+
+
+def attention_step(x: Any, wq: Any, wk: Any, wo: Any, target: Any) -> Any:
+    """A step with softmax over scores of grouped heads, a loop over layers and gradients that wait: all rules of GPUs."""
+
+    def loss(weights: Any) -> Any:
+        def layer(h: Any, w: Any) -> Any:
+            wq, wk = w
+            q, k = jnp.einsum("bsd,dkgh->bskgh", h, wq), jnp.einsum("bsd,dkh->bskh", h, wk)
+            scores = jax.nn.softmax(jnp.einsum("bskgh,btkh->bkgst", q, k).astype(jnp.float32))
+            mixed = jnp.einsum("bkgst,btkh->bskgh", scores.astype(h.dtype), k)
+            return h + jnp.tanh(jnp.einsum("bskgh,dkgh->bsd", mixed, wq)), None
+
+        out, _ = jax.lax.scan(layer, x, weights[:2])
+        return jnp.square(out @ weights[2] - target).astype(jnp.float32).sum()
+
+    gradients = jax.grad(loss)((wq, wk, wo))
+    return [w - 0.1 * g for w, g in zip((wq, wk, wo), gradients, strict=True)]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_network_and_simulation_say_the_same_bytes_of_attention(machine: str) -> None:
+    bf16 = [(4, 8, 16), (2, 16, 2, 2, 4), (2, 16, 2, 4), (16, 8), (4, 8, 8)]
+    specs = [jax.ShapeDtypeStruct(shape, "bfloat16") for shape in bf16]
+    program = program_of(attention_step, *specs, donate_argnums=(1, 2, 3))
+    model = build_model(problem(program, AXES, profile=machine))
+    assert (model.fusion.calls is None) == (machine == "tpu_v5e")
+    if model.fusion.calls is not None:
+        assert model.fusion.calls.late and model.fusion.calls.twice
+    assert_the_same_bytes(model, 20)
 
 
 def test_a_network_with_less_of_it_never_says_more() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from autoshard.costmodels import Machine, ProfileError
 from autoshard.errors import in_words
 from autoshard.verify.plan.bound import check_bounds, taken_on_trust
+from autoshard.verify.plan.calls import Calls
 from autoshard.verify.plan.cost import Pricer, check_collectives, check_cost
 from autoshard.verify.plan.flow import COLLECTIVES, Flow, check_flow, derive
 from autoshard.verify.plan.form import check_form_holds
@@ -99,12 +100,14 @@ def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:
     complete = not findings
     rules = {op: placed.rule for op, placed in flow.placed.items()}
     exists = materialised(graph, rules)
-    own = kept(graph, rules, exists)
-    size = Sizes(graph, rules, machine.profile.memory_tile)
+    calls = None if machine.profile.memory_rules is None else Calls.of(graph, rules, exists)
+    own = kept(graph, rules, exists) if calls is None else set(calls.kept)
+    doubled = frozenset() if calls is None else calls.two_orders
+    size = Sizes(graph, rules, machine.profile.memory_tile, doubled)
     peaks: list[int] = []
 
     def memory() -> int:
-        lives = Lives.of(flow, rules, exists, own, size)
+        lives = Lives.of(flow, rules, exists, own, size, calls)
         peak = check_memory(plan, lives, findings)
         check_order(plan, lives, peak, findings)
         return peak

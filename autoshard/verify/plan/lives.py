@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil, prod
 
+from autoshard.verify.plan.calls import Calls
 from autoshard.verify.plan.flow import Flow, UseKey, Way
 from autoshard.verify.plan.host import stored
 from autoshard.verify.plan.layout import Holding
@@ -36,11 +37,17 @@ def carries(op: Node) -> list[int]:
 class Sizes:
     """Called with a value and what a device holds of it: the bytes of that block in memory.
 
-    tile: rows and lanes of the machine's memory, if it has tiles.
+    tile: rows and lanes of the machine's memory, if it has tiles. doubled: values that lie in memory twice.
     """
 
-    def __init__(self, graph: Graph, rules: Mapping[int, Rule], tile: tuple[int, int] | None) -> None:
-        self._graph, self._tile = graph, tile
+    def __init__(
+        self,
+        graph: Graph,
+        rules: Mapping[int, Rule],
+        tile: tuple[int, int] | None,
+        doubled: frozenset[int] = frozenset(),
+    ) -> None:
+        self._graph, self._tile, self._doubled = graph, tile, doubled
         # results of convolutions, and values of their shape -> their channel dimension and their batch dimension
         self._images: dict[int, tuple[int, int]] = {}
         shapes: dict[tuple[int, ...], tuple[int, int]] = {}
@@ -68,7 +75,7 @@ class Sizes:
                 row = min(rows, 1 << max(0, block[second] - 1).bit_length())
                 counts.append(ceil(block[minor] / lanes) * lanes * ceil(block[second] / row) * row)
             elements = min(counts) * prod(n for d, n in enumerate(block) if d not in ends)
-        return ceil(elements * element_bytes(tensor.dtype))
+        return ceil(elements * element_bytes(tensor.dtype)) * (1 + (value in self._doubled))
 
 
 @dataclass
@@ -83,6 +90,7 @@ class Lives:
     rules: Mapping[int, Rule]
     kept: set[int]
     size: Sizes
+    calls: Calls | None = None
     begin: dict[int, int] = field(default_factory=dict)
     end: dict[int, int] = field(default_factory=dict)
     close: int = 0
@@ -95,11 +103,20 @@ class Lives:
     _users: dict[int, list[UseKey]] = field(default_factory=dict)
 
     @staticmethod
-    def of(flow: Flow, rules: Mapping[int, Rule], exists: set[int], kept: set[int], size: Sizes) -> "Lives":
-        """exists: values that are written to memory. kept: those that have memory of their own even if never moved."""
+    def of(
+        flow: Flow,
+        rules: Mapping[int, Rule],
+        exists: set[int],
+        kept: set[int],
+        size: Sizes,
+        calls: Calls | None = None,
+    ) -> "Lives":
+        """exists: values that are written to memory. kept: those that have memory of their own even if never moved.
+        calls: of machines whose matmuls are calls of libraries.
+        """
         moved = {v for v, way in flow.shared.items() if way.moves} | {w.value for w in flow.uses.values() if w.moves}
         moved |= {order["index"] for order in flow.graph.orders if order["where"] == "value"}
-        lives = Lives(flow, rules, kept | (moved & exists), size)
+        lives = Lives(flow, rules, kept | (moved & exists), size, calls)
         lives.close = lives._count(flow.graph.body, 1)
         lives._boundaries()
         for op in sorted(flow.graph.nodes.values(), key=lambda op: -lives.begin[op.id]):
@@ -114,7 +131,8 @@ class Lives:
         return self._read.get(value)
 
     def _count(self, body: Body, now: int) -> int:
-        for op in body.ops:
+        put_off = frozenset() if self.calls is None else self.calls.put_off
+        for op in [op for op in body.ops if op.id not in put_off] + [op for op in body.ops if op.id in put_off]:
             self.begin[op.id] = now
             now += 1
             for r in op.inner:
@@ -286,7 +304,8 @@ class Lives:
                 if r not in self.kept:
                     behind[r] = list(sources)
                 elif r in self.defined:
-                    self._over(list(sources), r, self.begin[op.id])
+                    over = sources if self.calls is None else [v for v in sources if v in self.flow.graph.body.args]
+                    self._over(list(over), r, self.begin[op.id])
 
     def _over(self, sources: list[int], result: int, now: int) -> None:
         room = self.size(result, self.flow.defined[result])
