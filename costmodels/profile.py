@@ -297,7 +297,7 @@ class Profile(_Strict):
     compiled_work: CompiledWork | None = None  # of plans' prices; where it is missing they are at the peak rates
     chip: str | None = None  # the packaged profile of the chip that this one describes, where that is another one
     memory_tile: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] | None = None  # rows and lanes
-    memory_rules: Literal["gpu"] | None = None  # whose compiler's: XLA's for GPUs; where it is missing the TPU compiler's
+    memory_rules: Literal["gpu"] | None = None  # of XLA for GPUs; where it is missing those of the TPU compiler
     devices_per_chip: Annotated[int, Field(ge=1)] = 1  # JAX devices; figures here are those of a whole chip
     notes: tuple[str, ...] = ()
 

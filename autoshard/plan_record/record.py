@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from autoshard.costmodels.machine import Machine
-from autoshard.costs.memory import MemoryProfile, room, verdict
+from autoshard.costs.memory import MemoryProfile, headroom, room, verdict
 from autoshard.costs.price import CommRow, PlanCost
 from autoshard.errors import InputError
 from autoshard.files import read_json, write_json
@@ -120,7 +120,7 @@ class PlanRecord(AskedRecord):
         from autoshard.costs.ordering import order_to_keep
 
         limit = None if self.memory_limit is None else self.memory_limit.bytes
-        allowed = room(self.machine.usable_bytes) if limit is None else limit
+        allowed = room(self.machine.usable_bytes, headroom(self.machine)) if limit is None else limit
         live = liveness.analyse(self.program, fusion.analyse(self.program, self.machine.profile.memory_rules))
         return order_to_keep(self.program, self.schedule, live, self.machine.profile.memory_tile, allowed)
 
@@ -224,7 +224,7 @@ class PlanRecord(AskedRecord):
         from autoshard.costs.steptime import step_time
 
         return step_time(
-            self.program, self.schedule, self.machine, self.cost, fusion.analyse(self.program, self.machine.profile.memory_rules),
+            self.program, self.schedule, self.machine, self.cost, fusion.analyse(self.program),
             trips=self.trips, model_flop=self.model_flop, batch=self.batch,
         )  # fmt: skip
 

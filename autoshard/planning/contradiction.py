@@ -7,7 +7,7 @@ Of memory also what is held at the fullest point, and what would make room.
 from collections.abc import Sequence
 from typing import Any
 
-from autoshard.costs.memory import HEADROOM
+from autoshard.costs.memory import headroom
 from autoshard.errors import InfeasibleError, NotFoundError
 from autoshard.planning.least_memory import Least, Tensor
 from autoshard.planning.model import Problem
@@ -61,7 +61,7 @@ def lifting(problem: Problem) -> list[str]:
     usable, name = int(problem.machine.usable_bytes), problem.machine.profile.name
     return [
         f"no memory_limit is stated, so the limit is what a device of {name} has room for: it leaves {usable} bytes to "
-        f"programs, and compilers reserve up to {HEADROOM:.0%} beyond the peak",
+        f"programs, and compilers reserve up to {headroom(problem.machine):.0%} beyond the peak",
         f"use more devices, state a memory_limit of your own ({usable} takes all that is left to programs), or lift it "
         "with memory_limit: none",
     ]

@@ -14,7 +14,7 @@ from autoshard.constraints.in_code import check_devices, on_other_mesh
 from autoshard.constraints.patterns import Addresses
 from autoshard.constraints.restrictions import MEMORY_KINDS
 from autoshard.costmodels.machine import Machine
-from autoshard.costs.memory import room
+from autoshard.costs.memory import headroom, room
 from autoshard.errors import InputError, ShardingError, UnsupportedError
 from autoshard.program.program import Program
 from autoshard.sharding.device_orders import Translated
@@ -67,7 +67,7 @@ def limits_given(given: object, machine: Machine) -> Limits:
         host = _host_bytes(given.get("pinned_host"))
         given = given.get("device")
     if given is None:
-        return Limits(room(machine.usable_bytes), host, of_device=True)
+        return Limits(room(machine.usable_bytes, headroom(machine)), host, of_device=True)
     try:
         amount = limit_amount(given)
     except InputError as error:

@@ -267,7 +267,7 @@ def _limits(
     """
     device, host = (stated.get("device"), stated.get("pinned_host")) if isinstance(stated, Mapping) else (stated, None)
     statements: list[dict[str, Any]] = []
-    limit: dict[str, Any] = {"bytes": room(machine.usable_bytes), "from": "device"}
+    limit: dict[str, Any] = {"bytes": room(machine.usable_bytes, machine.profile.memory_rules), "from": "device"}
     if isinstance(device, str) and device.strip().lower() == "none":
         limit = {"bytes": None, "from": "stated"}
     elif device is not None:

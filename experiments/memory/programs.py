@@ -1,8 +1,7 @@
 """The programs whose memory is compared: models of the library, sizes above 1 GiB per device, on TPU slices.
 
 `strategy` is a named baseline, or "plan" for autoshard's own optimum. Programs marked `held_out` were compiled after
-the
-memory rules were fixed.
+the memory rules were fixed.
 """
 
 from dataclasses import dataclass, field
@@ -243,3 +242,41 @@ CASES = (
         for layers in (5, 6)
     ),
 )
+
+_GPU_MLP = {"inputs": 2048, "hidden": 8192, "outputs": 2048}
+_RESNET50 = {"stages": (3, 4, 6, 3), "width": 64, "image": 224, "classes": 1000, "stem": "large"}
+_GELU = _tf(
+    scan=False, gated_mlp=False, activation="gelu", norm="layer", positions="learned", bias=True, kv_heads=16,
+    remat="none",
+)  # fmt: skip
+_HELD: tuple[tuple[str, str, dict[str, Any], dict[str, int], str, str], ...] = (
+    ("mlp_tanh", "mlp", {**_GPU_MLP, "layers": 6, "batch": 65536, "activation": "tanh", "compute_dtype": "bfloat16"},
+     _EIGHT, "h100", "fsdp"),
+    ("mlp_silu", "mlp", {**_GPU_MLP, "layers": 5, "batch": 131072, "activation": "silu", "compute_dtype": "bfloat16"},
+     _GRID, "h100", "plan"),
+    ("mlp_regress_nobias", "mlp", {**_GPU_MLP, "layers": 4, "batch": 65536, "bias": False, "task": "regression"},
+     _EIGHT, "b200", "data"),
+    ("tf_unroll_gelu", "transformer", _GELU, _EIGHT, "a100_80", "fsdp"),
+    ("tf_scan_qknorm_dots", "transformer", _tf(qk_norm=True, remat="dots", layers=6, batch=32, kv_heads=4),
+     {"data": 16}, "h200", "fsdp"),
+    ("tf_blocks", "transformer", _tf(attention_block=256, remat="full", seq=2048, batch=32), _GRID, "h100", "plan"),
+    ("tf_clip_window", "transformer", _tf(sliding_window=512, clip_norm=1.0, remat="none", layers=6), _EIGHT, "b200",
+     "data"),
+    ("tf_parallel_block", "transformer", _tf(parallel_block=True, remat="none", batch=8), {"model": 8}, "h100",
+     "tensor"),
+    ("tf_long", "transformer", _tf(seq=4096, batch=8, remat="full", layers=8, vocab=65536), _GRID, "h100",
+     "fsdp+tensor"),
+    ("tf_small_vocab", "transformer", _tf(vocab=4096, remat="full", layers=12, batch=64, param_dtype="bfloat16"),
+     _EIGHT, "h100", "fsdp"),
+    ("moe", "moe", _tf(remat="full", d_ff=2048, experts=16, layers=6, batch=32), _GRID, "h100", "plan"),
+    ("moe_ragged", "moe", _tf(remat="full", d_ff=4096, experts=8, dispatch="ragged"), _EIGHT, "h200", "fsdp"),
+    ("resnet50_bf16", "resnet", {**_RESNET50, "batch": 512, "compute_dtype": "bfloat16"}, _EIGHT, "h100", "data"),
+    ("resnet50_f32", "resnet", {**_RESNET50, "batch": 256}, _EIGHT, "a100_80", "fsdp"),
+    ("resnext", "resnet", {**_RESNET50, "stages": (2, 2, 2, 2), "width": 128, "groups": 32, "group_width": 4,
+                           "batch": 256}, _EIGHT, "h100", "plan"),
+)  # fmt: skip
+GPU_CASES = tuple(
+    Case(f"held_{name}_{hardware}", model, options, mesh, hardware, "", strategy, held_out=True)
+    for name, model, options, mesh, hardware, strategy in _HELD
+)
+"""For GPUs only, chosen after the rules for GPUs were fixed."""

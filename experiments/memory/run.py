@@ -3,7 +3,7 @@
     python experiments/memory/run.py plan            # schedules to plans/NAME.json.xz (CPU, seconds each)
     python experiments/memory/run.py compile         # truths.csv; needs libtpu (pip install 'jax[tpu]'), no TPU
     python experiments/memory/run.py table           # predictions beside truths, as Markdown
-    python experiments/memory/run.py gpu             # the same plans compiled for H100s (pip install 'autoshard[gpu]')
+    python experiments/memory/run.py gpu             # these and more, compiled for GPUs (pip install 'autoshard[gpu]')
 
 Names of programs may follow. One program compiles at a time, each in a process of its own, behind a lock file. The
 plan is
@@ -30,7 +30,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
-from programs import CASES, Case  # noqa: E402
+from programs import CASES, GPU_CASES, Case  # noqa: E402
 
 PLANS, TRUTHS = HERE / "plans", HERE / "truths.csv"
 COLUMNS = ("name", "topology", "jax", "libtpu", "peak", "allocation", "sum", "seconds")
@@ -95,12 +95,12 @@ def predict(name: str) -> int:
     return peak_of(*load(name))
 
 
-def peak_of(program, schedule, tile) -> int:
-    """Predicted peak of a schedule, bytes per device."""
+def peak_of(program, schedule, tile, rules: str | None = None) -> int:
+    """Predicted peak of a schedule, bytes per device. rules: `memory_rules` of the machine's profile."""
     from autoshard.costs import fusion, liveness
     from autoshard.costs.memory import simulate
 
-    return simulate(program, schedule, liveness.analyse(program, fusion.analyse(program)), tile).peak_bytes
+    return simulate(program, schedule, liveness.analyse(program, fusion.analyse(program, rules)), tile).peak_bytes
 
 
 def structure(program) -> list[object]:
@@ -230,8 +230,8 @@ def table(cases: list[Case]) -> None:
 
 
 def gpu_table(cases: list[Case]) -> None:
-    """The same plans on as many described H100s: predictions beside the peak that XLA for GPUs reports."""
-    from statistics import mean
+    """Plans on described GPUs, H100s where the case is of TPUs: predictions beside the peak that XLA for GPUs reports."""
+    from statistics import mean, median
 
     from autoshard.api import verbs as api
     from autoshard.errors import UnsupportedError
@@ -239,25 +239,30 @@ def gpu_table(cases: list[Case]) -> None:
     from autoshard.simulation import ahead, gpu
 
     ahead.prepare()
-    print("| program | strategy, devices | predicted MiB | peak MiB | error % |\n|---|---|---|---|---|")
-    off = []
+    print("| program | strategy, GPUs | predicted MiB | peak MiB | error % |\n|---|---|---|---|---|")
+    off: dict[bool, list[float]] = {False: [], True: []}
     for case in cases:
         model, traced = traced_case(case)
-        schedule, machine = schedule_of(case, model, traced, "h100"), api.placed(case.mesh, "h100")[1]
-        predicted = peak_of(traced.program, schedule, machine.profile.memory_tile)
+        hardware = "h100" if case.topology else case.hardware
+        schedule, machine = schedule_of(case, model, traced, hardware), api.placed(case.mesh, hardware)[1]
+        predicted = peak_of(traced.program, schedule, machine.profile.memory_tile, machine.profile.memory_rules)
         devices = gpu.devices_of(machine)
         staged = lower(traced, schedule).jit(devices=devices).lower(*model.specs)
-        line = f"| {case.name} | {case.strategy}, {len(devices)} | {predicted / 2**20:.0f} |"
+        line = f"| {case.name} | {case.strategy}, {len(devices)} {hardware} | {predicted / 2**20:.0f} |"
         try:
             peak = gpu.compiled(staged).peak_bytes
         except UnsupportedError as error:
             print(f"{line} refused: {str(error)[:80]} | |", flush=True)
             continue
         assert peak, "this JAX has no such figure"
-        off.append(predicted / peak - 1)
-        print(f"{line} {peak / 2**20:.0f} | {100 * off[-1]:+.1f} |", flush=True)
-    print(f"{len(off)} programs, {sum(abs(x) <= 0.15 for x in off)} within 15%, mean {100 * mean(off):+.1f}%, ", end="")
-    print(f"from {100 * min(off):+.1f}% to {100 * max(off):+.1f}%")
+        error = predicted / peak - 1
+        off[not case.topology].append(error)
+        print(f"{line} {peak / 2**20:.0f} | {100 * error:+.1f} |", flush=True)
+    for what, of in (("of the TPU table", off[False]), ("for GPUs only", off[True])):
+        if of:
+            within = sum(abs(x) <= 0.15 for x in of)
+            print(f"{len(of)} programs {what}: {within} within 15%, median {100 * median(map(abs, of)):.1f}%, ", end="")
+            print(f"mean {100 * mean(of):+.1f}%, from {100 * min(of):+.1f}% to {100 * max(of):+.1f}%")
 
 
 def main() -> None:
@@ -265,7 +270,8 @@ def main() -> None:
     parser.add_argument("what", choices=("plan", "compile", "compile-one", "table", "gpu"))
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
-    chosen = [c for c in CASES if not arguments.names or c.name in arguments.names]
+    cases = (*CASES, *GPU_CASES) if arguments.what == "gpu" else CASES
+    chosen = [c for c in cases if not arguments.names or c.name in arguments.names]
     for case in chosen:
         if arguments.what == "plan":
             save(case)

@@ -18,6 +18,7 @@ from autoshard.costmodels import Machine, load_profile, place_mesh
 from autoshard.costs.memory import HEADROOM, room
 from autoshard.plan_record import ToldLimit
 from autoshard.verify.plan.checker import check_plan
+from autoshard.verify.plan.memory import room as checked_room
 
 MESH = {"x": 2, "y": 2}
 SPECS = (f32(64, 128), f32(128, 64), f32(32, 64))
@@ -49,9 +50,12 @@ def free() -> Plan:
     return planned(memory_limit="none")
 
 
+@pytest.mark.parametrize(("rules", "share"), [(None, HEADROOM), ("gpu", 0.25)])
 @pytest.mark.parametrize("usable", [1, 2, 100, 115, 116, 140_000, 16 * 2**30 - 1, 80_000_000_000])
-def test_the_room_of_a_device_is_the_largest_peak_that_fits(usable: int) -> None:
-    assert ceil(room(usable) * (1 + HEADROOM)) <= usable < ceil((room(usable) + 1) * (1 + HEADROOM))
+def test_the_room_of_a_device_is_the_largest_peak_that_fits(usable: int, rules: str | None, share: float) -> None:
+    peak = room(usable, share)
+    assert ceil(peak * (1 + share)) <= usable < ceil((peak + 1) * (1 + share))
+    assert checked_room(usable, rules) == peak
 
 
 def test_a_plan_without_a_stated_limit_fits_its_device_by_its_own_verdict(free: Plan) -> None:
@@ -113,7 +117,7 @@ def test_a_plan_that_fits_is_the_same_with_and_without_the_limit(free: Plan) -> 
 def test_a_machine_that_does_not_say_what_it_leaves_to_programs_has_all_its_memory() -> None:
     h100 = load_profile("h100").memory
     assert h100.usable is None
-    assert planned("h100").memory_limit == ToldLimit(bytes=room(h100.bytes.value), source="device")
+    assert planned("h100").memory_limit == ToldLimit(bytes=room(h100.bytes.value, 0.25), source="device")
 
 
 def test_a_program_too_large_for_the_device_is_told_what_the_device_has_and_how_to_lift_the_limit() -> None:

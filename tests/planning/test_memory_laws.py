@@ -158,7 +158,7 @@ def test_network_and_simulation_say_the_same_bytes_of_random_programs(machine: s
 
 
 def attention_step(x: Any, wq: Any, wk: Any, wo: Any, target: Any) -> Any:
-    """A step with softmax over scores of grouped heads, a loop over layers and gradients that wait: all rules of GPUs."""
+    """Softmax over scores of grouped heads, a loop over layers and gradients that wait: all rules of GPUs."""
 
     def loss(weights: Any) -> Any:
         def layer(h: Any, w: Any) -> Any:

@@ -13,15 +13,19 @@ from autoshard.verify.plan.orders import Permute, permutes
 from autoshard.verify.plan.program import PROGRAM_OP, Findings
 from autoshard.verify.plan.stacks import stacks
 
-HEADROOM = 0.15
-"""What a compiler may allocate beyond the peak, as a share of it (docs/memory.md)."""
+
+def allocated(peak: int, rules: str | None) -> int:
+    """What a compiler may allocate for a peak, by the rules of memory of the machine (docs/memory.md)."""
+    return ceil(peak * (1.15 if rules is None else 1.25))
 
 
-def room(usable_bytes: float) -> int:
+def room(usable_bytes: float, rules: str | None) -> int:
     """The largest peak that leaves room for what a compiler may allocate beyond it."""
-    peak = int(usable_bytes / (1 + HEADROOM)) + 1
-    while ceil(peak * (1 + HEADROOM)) > usable_bytes:
-        peak -= 1
+    peak = int(usable_bytes)
+    low = 0
+    while low < peak:
+        middle = (low + peak + 1) // 2
+        low, peak = (middle, peak) if allocated(middle, rules) <= usable_bytes else (low, middle - 1)
     return peak
 
 
@@ -141,7 +145,7 @@ def _check_verdict(plan: Any, peak: int, findings: Findings) -> None:
     memory, own = plan["memory"], plan["hardware"]["machine"]["profile"]["memory"]
     device = int(own["bytes"]["value"])
     usable = int(own["usable"]["value"]) if "usable" in own else device
-    allocation = ceil(peak * (1 + HEADROOM))
+    allocation = allocated(peak, plan["hardware"]["machine"]["profile"].get("memory_rules"))
     expected = {
         "device_bytes": device, "usable_bytes": usable, "allocation_bytes": allocation, "fits": allocation <= usable,
     }  # fmt: skip
