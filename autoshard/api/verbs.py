@@ -317,7 +317,7 @@ class _Run:
         named = None if roles is None else named_words(request.priorities, roles, request.between_slices)
         carried = carry_notes(program, decision.schedule, self.model.shared.tables)
         lie = notes_on_arrays(request.traced, decision.schedule, question.statements)
-        doubted = doubts(decision.memory, problem.machine, problem.memory_limit)
+        doubted = doubts(program, decision.memory, problem.machine, problem.memory_limit)
         return Plan(
             program=program,
             schedule=decision.schedule,

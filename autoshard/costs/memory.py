@@ -76,6 +76,8 @@ class MemoryProfile:
 
 MOST_ON_GPUS = 2.3
 """So many times the peak by the TPU compiler's rules did XLA for GPUs hold at most, of 28 programs."""
+MOST_WITH_RAGGED = 1.6
+"""So many times the peak by its own rules where matmuls are ragged: it makes a copy of the rows for every expert."""
 _OTHER_COMPILERS = frozenset({"nvidia", "amd"})
 
 
@@ -91,25 +93,23 @@ def room(usable_bytes: float, headroom: float = HEADROOM) -> int:
     return peak
 
 
-def doubts(memory: MemoryProfile, machine: Machine, limit: int | None) -> tuple[str, ...]:
+def doubts(program: Program, memory: MemoryProfile, machine: Machine, limit: int | None) -> tuple[str, ...]:
     """A note where a plan may hold more than it says, and that may matter. limit: the plan's bytes; None: lifted."""
     profile, most = machine.profile, machine.usable_bytes if limit is None else limit
     if profile.memory_rules is not None:
-        counted, times = "XLA for GPUs", 1 + headroom(machine)
+        ragged = any(op.kind.startswith("ragged_dot") for op, _ in program.walk())
+        times = MOST_WITH_RAGGED if ragged else 1 + headroom(machine)
+        told = f"XLA for GPUs holds it; it held up to {times - 1:.0%} more{' with ragged matmuls' if ragged else ''}"
     elif profile.vendor in _OTHER_COMPILERS:
-        counted, times = "the TPU compiler", MOST_ON_GPUS
+        times = MOST_ON_GPUS
+        told = f"the TPU compiler holds it; XLA for GPUs held up to {times:g} times as much"
     else:
         return ()
     if memory.peak_bytes * times <= most:
         return ()
-    held = (
-        f"that compiler held up to {times - 1:.0%} more"
-        if profile.memory_rules
-        else f"XLA for GPUs held up to {times:g} times as much"
-    )
     return (
-        f"memory is counted as {counted} holds it; {held} (docs/memory.md#on-gpus): `autoshard simulate` says what the "
-        "compiled program of this plan holds",
+        f"memory is counted as {told} (docs/memory.md#on-gpus): `autoshard simulate` says what the compiled program of "
+        "this plan holds",
     )
 
 

@@ -230,7 +230,7 @@ def table(cases: list[Case]) -> None:
 
 
 def gpu_table(cases: list[Case]) -> None:
-    """Plans on described GPUs, H100s where the case is of TPUs: predictions beside the peak that XLA for GPUs reports."""
+    """Plans on described GPUs (H100s for cases of TPUs): predictions beside the peak that XLA for GPUs reports."""
     from statistics import mean, median
 
     from autoshard.api import verbs as api

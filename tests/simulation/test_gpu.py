@@ -285,7 +285,7 @@ def test_a_plan_for_gpus_says_where_its_memory_is_in_doubt(hardware: str, limit:
     specs = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((1024, 1024), (1024, 1024), (4096, 1024))]
     plan = autoshard.plan(step, *specs, mesh={"x": 4}, hardware=hardware, memory_limit=limit, effort=0.2)
     assert hardware == "tpu_v5e" or (limit / 1.25 < plan.memory.peak_bytes) is doubted
-    said = "memory is counted as XLA for GPUs holds it; that compiler held up to 25% more"
+    said = "memory is counted as XLA for GPUs holds it; it held up to 25% more (docs/memory.md#on-gpus)"
     assert any(note.startswith(said) for note in plan.notes) is doubted
 
 
