@@ -18,8 +18,7 @@ FLOPS_RANGE = (1e8, 1e17)
 BYTES_PER_S_RANGE = (1e6, 1e15)
 MEMORY_BYTES_RANGE = (2**24, 1e14)
 LATENCY_S_RANGE = (0.0, 0.1)
-MOST_FAULTS = 10
-"""So many faults of a profile are told one by one."""
+MOST_FAULTS = 10  # of a profile that are told one by one
 
 Unit = Literal["FLOP/s", "bytes/s", "bytes", "s", "fraction", "elements"]
 
