@@ -30,8 +30,9 @@ MESHES = {
     "6 split": AtomMesh.split(Mesh.from_dict({"x": 6}), {"x": (2, 3)}),
 }
 
-SMALL = 0.05
-"""Values of random programs are about 1: outputs smaller than this are what cancellation left, and judged as this."""
+SMALL, SMALL_AS_USERS_DO = 0.02, 0.05
+"""Values of random programs are about 1: outputs smaller than this are what cancellation left, and judged as this; of
+more in programs compiled as users do, where XLA fuses sums in other orders."""
 ILL_CONDITIONED = 10
 """An output may differ by this many times what a last-bits change of the inputs does to it on one device."""
 
@@ -64,7 +65,7 @@ def judge(seed: int, form: str = "") -> Case:
     ops = sum(1 for _ in original.traced.program.walk())
     if form:
         numbers = run_as_users_do(original, schedule, form)
-        assert _right(numbers, program, original), f"{case} as {form}: {numbers}"
+        assert _right(numbers, program, original, SMALL_AS_USERS_DO), f"{case} as {form}: {numbers}"
         return Case(ops, way, mesh_name, len(original.lower(schedule).planned), 0)
     judged = run_and_judge(original, schedule)
     assert _right(judged.numbers, program, original), f"{case}: {judged.numbers}"
@@ -86,9 +87,9 @@ def _schedule(original: Original, mesh: AtomMesh, way: str, seed: int) -> tuple[
     return naive_schedule(original.traced.program, mesh, seed, uneven=way == "uneven", place=0.5), way
 
 
-def _right(report: NumericReport, program: RandomProgram, original: Original) -> bool:
+def _right(report: NumericReport, program: RandomProgram, original: Original, small: float = SMALL) -> bool:
     """Within the tolerance, or as near as the program's own sensitivity to its inputs' last bits allows."""
-    bad = [o for o in report.outputs if o.error * o.scale > o.tolerance * max(o.scale, SMALL)]
+    bad = [o for o in report.outputs if o.error * o.scale > o.tolerance * max(o.scale, small)]
     if not bad:
         return True
     narrow = any(v.type.dtype == "bfloat16" for v in original.traced.program.values)
