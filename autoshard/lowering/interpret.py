@@ -22,6 +22,7 @@ from autoshard.lowering.collectives import other_order
 from autoshard.lowering.local import LocalOp, run_local
 from autoshard.lowering.manual import run_manual
 from autoshard.lowering.steps import Grid, all_reduce, inverse, permute_all, run_reshard
+from autoshard.lowering.transposed import transposed, turned_next
 from autoshard.lowering.walk import Run, Share, Take, events
 from autoshard.program.order import NOTHING, Order
 from autoshard.program.program import Block, Op
@@ -60,7 +61,7 @@ class LocalInterpreter:
     """
 
     def __init__(self, traced: TracedFunction, schedule: Schedule, order: Order = NOTHING) -> None:
-        self.program = traced.program
+        self.traced, self.program = traced, traced.program
         self.order = order
         self.jax_ops = traced.jax_ops
         self.schedule = schedule
@@ -169,6 +170,11 @@ class LocalInterpreter:
         """Values with a single use, and this use."""
         return only_uses(self.program)
 
+    @cached_property
+    def turned_next(self) -> Mapping[int, Sequence[int]]:
+        """Results of matmuls that nothing but a transpose reads, and the order of dimensions that it leaves."""
+        return turned_next(self.traced, self.only_uses)
+
     def made_at_once(self, value: int, reshard: Reshard) -> bool:
         """Whether the copy for a value's only use is made with the value: a partial sum is, if that takes no more."""
         return bool(self.schedule.definitions[value].unreduced) and self.no_larger(value, reshard)
@@ -181,7 +187,12 @@ class LocalInterpreter:
 
     def reshard(self, x: Any, reshard: Reshard, value: int, use: Use | None = None) -> Any:
         """The local block of a value after a reshard; `use`: the one that it is for, None for the shared form."""
-        return run_reshard(x, reshard, self.program.type_of(value).shape, self.grid)
+        shape, order = self.program.type_of(value).shape, self.turned_next.get(value)
+        if order is None or not any(step.is_collective for step in reshard.steps):
+            return run_reshard(x, reshard, shape, self.grid)
+        turned = lax.transpose(x, order)
+        turned = run_reshard(turned, transposed(reshard, order), [shape[d] for d in order], self.grid)
+        return lax.transpose(turned, np.argsort(order))
 
     def formed(self, values: Sequence[int], arrays: Sequence[Any]) -> Sequence[Any]:
         """The results of an op; those without a shared form are brought to their stated order of the devices and
