@@ -58,6 +58,10 @@ class ConstrainedInterpreter(LocalInterpreter):
         return super().block(block, self.defined(block.args, args), owner)
 
     def reshard(self, x: Any, reshard: Reshard, value: int, use: Use | None = None) -> Any:
+        """The array constrained to the target of a reshard; unchanged where only inputs and outputs are constrained."""
+        return super().reshard(x, reshard, value, use) if self.inside else x
+
+    def moved(self, x: Any, reshard: Reshard, shape: Sequence[int]) -> Any:
         """The array constrained to the target of a reshard; unchanged where the reshard has no steps."""
         return self.constrain(x, reshard.target) if reshard.steps else x
 

@@ -189,10 +189,13 @@ class LocalInterpreter:
         """The local block of a value after a reshard; `use`: the one that it is for, None for the shared form."""
         shape, order = self.program.type_of(value).shape, self.turned_next.get(value)
         if order is None or not any(step.is_collective for step in reshard.steps):
-            return run_reshard(x, reshard, shape, self.grid)
-        turned = lax.transpose(x, order)
-        turned = run_reshard(turned, transposed(reshard, order), [shape[d] for d in order], self.grid)
+            return self.moved(x, reshard, shape)
+        turned = self.moved(lax.transpose(x, order), transposed(reshard, order), [shape[d] for d in order])
         return lax.transpose(turned, np.argsort(order))
+
+    def moved(self, x: Any, reshard: Reshard, shape: Sequence[int]) -> Any:
+        """The local block of a tensor of `shape` after a reshard."""
+        return run_reshard(x, reshard, shape, self.grid)
 
     def formed(self, values: Sequence[int], arrays: Sequence[Any]) -> Sequence[Any]:
         """The results of an op; those without a shared form are brought to their stated order of the devices and

@@ -64,6 +64,17 @@ def test_a_matmul_that_is_read_elsewhere_too_is_summed_as_it_is() -> None:
     assert "16x32xf32" in moved(plan.lower().stablehlo("tpu"), "all_reduce")
 
 
+def test_as_constraints_a_gradient_is_constrained_the_way_its_weight_lies() -> None:
+    plan = data_parallel(gradient, spec(16, 32), spec(4096, 16), result='{"data"}, {}')
+    text = plan.lower("constraints").stablehlo("tpu")
+    found = re.search(
+        r"(%\d+) = stablehlo.dot_general .*contracting_dims = \[0\].*-> tensor<32x16xf32>\n"
+        r".*(%\d+) = stablehlo.transpose \1, .*-> tensor<16x32xf32>\n.*sdy.sharding_constraint \2 <(.*)> ",
+        text,
+    )
+    assert found is not None and found[3] == '@mesh, [{"data"}, {}]'
+
+
 @pytest.mark.parametrize("mesh", list(MESHES))
 def test_sums_of_transposed_matmuls_are_right_under_random_schedules(mesh: str) -> None:
     """Reduce-scatters, all-to-alls and uneven cuts of matmuls with a batch dimension, turned around."""
