@@ -53,7 +53,7 @@ class Imported:
         return shapes
 
     def _values(self, weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> tuple[Values, Walk]:
-        walk = Walk(_functions(self.model), self.labels, self.notes)
+        walk = Walk(_functions(self.model), self.labels, self.notes, frozenset(self.weights))
         values: Values = dict(self.constants)  # arguments are never known, even where they are NumPy arrays
         values |= {name: walk.as_jax(x, f"argument {name!r}") for name, x in {**weights, **inputs}.items()}
         walk.nodes(self.model.graph.node, values, Scope(opsets_of(self.model), top=True))
@@ -75,8 +75,11 @@ class Imported:
         return out
 
     def _compare(self, output: Any, value: Any) -> None:
-        """A note where an output does not have the shape that the model declares."""
-        declared = type_of(output).dims
+        """A note where an output does not have the type or the shape that the model declares."""
+        stated = type_of(output)
+        declared = stated.dims
+        if stated.dtype != "?" and jax_type(output.type.tensor_type.elem_type) != value.dtype:
+            self.notes.add(f"output {output.name!r} is declared as {stated.dtype} and is {value.dtype}")
         if declared is None:
             return
         fits = len(declared) == len(value.shape) and all(

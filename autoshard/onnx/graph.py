@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 MAX_ELEMENTS = 2**63 - 1
+_NUMBERS = ("float_data", "double_data", "int32_data", "int64_data", "uint64_data")
+"""The fields in which a tensor holds its numbers where it does not hold their bytes."""
 Dim = int | str | None
 """Size of a dimension: a number, a symbol, or unknown."""
 
@@ -156,7 +158,11 @@ def check_graph(proto: "ModelProto", name: str) -> None:
     _check_nodes(proto.graph, frozenset(), name)
     for function in proto.functions:
         where = f"{name}: function {function.name}"
-        _check_order(function.node, set(function.input), where, function.input)
+        seen = set(function.input)
+        _check_order(function.node, seen, where, function.input)
+        for output in function.output:
+            if output not in seen:
+                raise InputError(f"{where}: nothing makes the output {output!r}")
         for node in function.node:
             for _, inner in subgraphs(node):
                 known = {*function.input, *(o for n in function.node for o in n.output)}
@@ -257,7 +263,7 @@ def _cycle(nodes: Any, makers: dict[str, int], start: int) -> list[int]:
 
 
 def _check_functions(proto: "ModelProto", name: str) -> None:
-    """Check that no two functions have one name, and that none calls itself, not even through others."""
+    """Check that no two functions have one name, that none calls itself, not even through others, and all calls."""
     functions = {(f.domain, f.name, getattr(f, "overload", "")): f for f in proto.functions}
     if len(functions) != len(proto.functions):
         twice = _repeated([f"{f.domain}::{f.name}" for f in proto.functions])
@@ -273,6 +279,7 @@ def _check_functions(proto: "ModelProto", name: str) -> None:
         )
         for key, function in functions.items()
     }
+    _check_calls(proto, functions, name)
     done: set[tuple[str, str, str]] = set()
     for root in calls:
         path: list[tuple[tuple[str, str, str], int]] = [(root, 0)]
@@ -295,6 +302,20 @@ def _check_functions(proto: "ModelProto", name: str) -> None:
                 on_path.discard(key)
 
 
+def _check_calls(proto: "ModelProto", functions: dict[tuple[str, str, str], Any], name: str) -> None:
+    """Check that no call has more inputs or outputs than its function."""
+    for nodes in all_node_lists(proto) if functions else ():
+        for index, node in enumerate(nodes):
+            called = functions.get((node.domain, node.op_type, getattr(node, "overload", "")))
+            for what in ("input", "output") if called is not None else ():
+                has, takes = len(getattr(node, what)), len(getattr(called, what))
+                if has > takes:
+                    raise InputError(
+                        f"{name}: node {node_name(node, index)} has {has} {what}s, and the function that it calls "
+                        f"{takes}"
+                    )
+
+
 def _function_nodes(function: Any) -> Iterator[Any]:
     yield function.node
     for node in function.node:
@@ -313,13 +334,23 @@ def _check_dims(dims: Any, what: str) -> None:
 def _check_bytes(tensor: "TensorProto", what: str) -> None:
     """`InputError` where the bytes of a tensor are not as many as its shape and type say; none at all are let pass."""
     dtype = dtype_name(tensor.data_type)
-    if not tensor.raw_data or dtype in ("?", "string"):
+    if dtype in ("?", "string"):
         return
     needed = ceil(prod(tensor.dims) * dtype_bytes(dtype))
-    if len(tensor.raw_data) != needed:
+    stored = len(tensor.raw_data)
+    if stored and stored != needed:
         raise InputError(
-            f"{what} is {dtype}{list(tensor.dims)}, which takes {needed} bytes; it holds {len(tensor.raw_data)}: the "
-            "file may be damaged"
+            f"{what} is {dtype}{list(tensor.dims)}, which takes {needed} bytes; it holds {stored}: the file may be "
+            "damaged"
+        )
+    numbers = sum(len(getattr(tensor, name)) for name in _NUMBERS)
+    count = prod(tensor.dims) * (2 if dtype.startswith("complex") else 1)
+    if dtype_bytes(dtype) < 1:  # several in a byte
+        count = needed
+    if numbers and not stored and numbers != count:
+        raise InputError(
+            f"{what} is {dtype}{list(tensor.dims)}, which takes {count} numbers; it holds {numbers}: the file may be "
+            "damaged"
         )
 
 

@@ -43,11 +43,15 @@ class Scope:
 
 @dataclass
 class Walk:
-    """Runs nodes on values. functions: the model's own, by domain, name and overload. notes: what users should know."""
+    """Runs nodes on values. functions: the model's own, by domain, name and overload. notes: what users should know.
+
+    weights: names of the stored tensors that are arguments.
+    """
 
     functions: Mapping[tuple[str, str, str], Any]
     labels: Mapping[int, str] = field(default_factory=dict)
     notes: set[str] = field(default_factory=set)
+    weights: frozenset[str] = frozenset()
 
     def nodes(self, nodes: Sequence[Any], values: Values, scope: Scope) -> None:
         """Run nodes in order; `values` gains their results."""
@@ -83,6 +87,8 @@ class Walk:
             body = None if told else _schema_body(_alone(node, attributes), domain, version, inputs)
             if body is None:
                 raise _not_mapped(node, domain, version)
+            where = f"{full_name(domain, node.op_type)} node {_name(node)!r}"
+            check_schema(_alone(node, attributes), domain, version, inputs, scope.opsets, where)
             return self._call(body, node, inputs, scope, attributes)
         seen = Node(
             node.op_type, _name(node), version, attributes, tuple(node.input), tuple(node.output), domain=domain,
@@ -91,6 +97,8 @@ class Walk:
         )  # fmt: skip
         operands = [self._argument(x, k in mapped.static, seen, k) for k, x in enumerate(inputs)]
         schema = (_alone(node, attributes), domain, version, inputs, scope.opsets, seen.where)
+        if node.op_type in WITH_BODIES:
+            check_schema(*schema)
         try:
             results = mapped.function(seen, *operands)
         except AutoshardError:
@@ -159,9 +167,13 @@ class Walk:
         if isinstance(x, np.ndarray):
             return x
         name = node.inputs[index]
+        how, advice = "is computed from data", "make it a constant, or give the model a static shape"
+        if name in self.weights:
+            how = "is a weight whose numbers lie outside of the model's file, where planning does not look"
+            advice = "keep small tensors in the file (onnx.save_model with size_threshold=1024)"
         raise NeedsValueError(
-            f"{node.where}: input {index} ({name!r}) is computed from data, but it decides shapes and must be known "
-            "when the model is read; make it a constant, or give the model a static shape",
+            f"{node.where}: input {index} ({name!r}) {how}, but it decides shapes and must be known when the model is "
+            f"read; {advice}",
             name,
         )
 
@@ -251,6 +263,9 @@ def _shape(attributes: Mapping[str, Any], inputs: Sequence[Any]) -> Any:
 def _size(attributes: Mapping[str, Any], inputs: Sequence[Any]) -> Any:
     return np.asarray(np.prod(np.shape(inputs[0]), dtype=np.int64), np.int64)
 
+
+WITH_BODIES = frozenset(("If", "Loop", "Scan"))
+"""Ops whose mapping runs graphs inside of them: the schema is checked before, as a missing graph cannot be run."""
 
 WITHOUT_ELEMENTS = {"Constant": _constant, "Shape": _shape, "Size": _size}
 """Ops whose results are known while a model is read, whatever the elements of their inputs are."""

@@ -41,12 +41,19 @@ def convolve(node: Node, x: Any, w: Any, b: Any = None, *, out_type: Any = None)
     """A convolution with the strides, dilations, pads and groups of the node. out_type: of sums of products."""
     rank = x.ndim - 2
     strides, dilations = _spatial(node, rank)
+    _fits_kernel(node, w)
     pads = pads_of(node, x.shape[2:], w.shape[2:])
     out = lax.conv_general_dilated(
         x, w, strides, pads, rhs_dilation=dilations, dimension_numbers=_numbers(rank),
         feature_group_count=node["group"] or 1, preferred_element_type=out_type,
     )  # fmt: skip
     return out if b is None else out + b.reshape((1, -1, *[1] * rank))
+
+
+def _fits_kernel(node: Node, w: Any) -> None:
+    stated = node["kernel_shape"]
+    if stated and tuple(stated) != w.shape[2:]:
+        raise node.malformed(f"kernel_shape is {list(stated)}, and its weights are {list(w.shape)}")
 
 
 @op("Conv")
@@ -95,6 +102,7 @@ def conv_transpose(node: Node, x: Any, w: Any, b: Any = None) -> Any:
     strides, dilations = _spatial(node, rank)
     group = node["group"] or 1
     extra = node["output_padding"] or [0] * rank
+    _fits_kernel(node, w)
     size, kernel = x.shape[2:], w.shape[2:]
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     pads = _transposed_pads(node, size, reach, strides, extra)

@@ -213,8 +213,8 @@ def swish(node: Node, x: Any) -> Any:
 
 @op("Dropout", since=7)
 def dropout_by_attribute(node: Node, x: Any) -> Any:
-    """Inference only, as in these opsets."""
-    return (x, jnp.ones(x.shape, jnp.bool_)) if len(node.outputs) > 1 else x
+    """Inference only, as in these opsets; before opset 10 the mask has the type of the data."""
+    return (x, jnp.ones(x.shape, jnp.bool_ if node.version >= 10 else x.dtype)) if len(node.outputs) > 1 else x
 
 
 @op("Dropout", since=12, static=(1, 2))

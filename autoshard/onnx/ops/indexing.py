@@ -9,6 +9,22 @@ import numpy as np
 from autoshard.onnx.ops.registry import ML, Node, op
 
 
+def _known(node: Node, size: int, of: Any = None) -> np.ndarray | None:
+    """Input 1, the indices, where they are known; an error where one lies outside of an axis of `size`.
+
+    of: which of the indices are meant; all unless given.
+    """
+    known = node.known(1)
+    if known is None:
+        return None
+    seen = known if of is None else known[of]
+    if seen.size and not (-size <= int(seen.min()) and int(seen.max()) < size):
+        raise node.malformed(
+            f"indices from {seen.min()} to {seen.max()} are outside of an axis of {size} (from {-size} to {size - 1})"
+        )
+    return known
+
+
 def _wrapped(indices: Any, size: int) -> Any:
     """Negative indices count from the end."""
     if jnp.issubdtype(indices.dtype, jnp.unsignedinteger):
@@ -20,7 +36,7 @@ def _wrapped(indices: Any, size: int) -> Any:
 def gather(node: Node, x: Any, indices: Any) -> Any:
     """An index that is known is a slice, which shards better than a gather."""
     axis = node["axis"] % x.ndim
-    known = node.known(1)
+    known = _known(node, x.shape[axis])
     if known is not None and known.ndim == 0:
         at = int(known) % x.shape[axis]
         return jax.lax.index_in_dim(x, at, axis, keepdims=False)
@@ -33,6 +49,7 @@ def gather(node: Node, x: Any, indices: Any) -> Any:
 def gather_elements(node: Node, x: Any, indices: Any) -> Any:
     """GatherElements: one index for each element of the result, along ``axis``."""
     axis = node["axis"] % x.ndim
+    _known(node, x.shape[axis])
     return x[_along(_wrapped(indices, x.shape[axis]), axis)]
 
 
@@ -46,6 +63,8 @@ def _along(indices: Any, axis: int) -> tuple[Any, ...]:
 def gather_nd(node: Node, x: Any, indices: Any) -> Any:
     """GatherND: the last axis of the indices holds positions in the leading axes of the data."""
     batch = node["batch_dims"] or 0
+    for k in range(indices.shape[-1]):
+        _known(node, x.shape[batch + k], (..., k))
 
     def pick(data: Any, at: Any) -> Any:
         return data[tuple(_wrapped(at[..., k], data.shape[k]) for k in range(at.shape[-1]))]
@@ -59,12 +78,15 @@ def gather_nd(node: Node, x: Any, indices: Any) -> Any:
 def scatter_elements(node: Node, x: Any, indices: Any, updates: Any) -> Any:
     """ScatterElements: each update is written, or combined by ``reduction``, at an index along ``axis``."""
     axis = node["axis"] % x.ndim
+    _known(node, x.shape[axis])
     return _write(x, _along(_wrapped(indices, x.shape[axis]), axis), updates, node["reduction"] or "none")
 
 
 @op("ScatterND")
 def scatter_nd(node: Node, x: Any, indices: Any, updates: Any) -> Any:
     """ScatterND: updates are written, or combined by ``reduction``, at positions in the leading axes."""
+    for k in range(indices.shape[-1]):
+        _known(node, x.shape[k], (..., k))
     at = tuple(_wrapped(indices[..., k], x.shape[k]) for k in range(indices.shape[-1]))
     return _write(x, at, updates, node["reduction"] or "none")
 

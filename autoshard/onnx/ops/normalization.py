@@ -16,6 +16,8 @@ def _per_channel(v: Any, rank: int) -> Any:
 @op("BatchNormalization", since=7)
 def batch_normalization(node: Node, x: Any, scale: Any, bias: Any, mean: Any, var: Any) -> Any:
     """BatchNormalization, with statistics given or, in training mode, of this batch."""
+    if node["spatial"] == 0:
+        raise node.unsupported("statistics of every single position (spatial=0, opsets before 9) are not supported")
     if node["training_mode"]:
         return _training(node, x, scale, bias, mean, var)
     if sum(1 for name in node.outputs if name) > 1:

@@ -32,6 +32,10 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Function:
     return table[name.lower()]
 
 
+_KNOWN = (
+    "sigmoid", "tanh", "relu", "affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu", "softsign",
+    "softplus",
+)  # fmt: skip
 _TAKE_PARAMETERS = frozenset(
     ("affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu")
 )  # fmt: skip
@@ -42,6 +46,10 @@ _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 def _activations(node: Node, directions: int) -> list[list[Function]]:
     """The functions of every direction; their parameters are used up in order by the functions that take some."""
     names = node["activations"] or _DEFAULTS[node.op] * directions
+    odd = next((name for name in names if name.lower() not in _KNOWN), None)
+    count = len(_DEFAULTS[node.op]) * directions
+    if odd is not None or len(names) != count:
+        raise node.malformed(f"activations are {', '.join(names)}; it needs {count} of {', '.join(_KNOWN)}")
     alphas, betas = iter(node["activation_alpha"] or ()), iter(node["activation_beta"] or ())
     functions = []
     for name in names:
@@ -126,7 +134,7 @@ def lstm(
 
 
 def _run(node: Node, x: Any, w: Any, r: Any, b: Any, lengths: Any, starts: tuple[Any, ...], p: Any) -> Any:
-    directions, hidden = w.shape[0], r.shape[-1]
+    directions, hidden = _sizes(node, x, w, r, b, starts, p)
     batch_first = bool(node["layout"])
     if batch_first:
         x = x.swapaxes(0, 1)
@@ -153,6 +161,29 @@ def _run(node: Node, x: Any, w: Any, r: Any, b: Any, lengths: Any, starts: tuple
     if batch_first:
         y, last = y.transpose(2, 0, 1, 3), [v.swapaxes(0, 1) for v in last]
     return (y, *last)
+
+
+def _sizes(
+    node: Node, x: Any, w: Any, r: Any, b: Any, starts: tuple[Any, ...], p: Any
+) -> tuple[int, int]:  # fmt: skip
+    """Directions and the size of the state; an error where an input has another shape than these make it."""
+    directions = 2 if node["direction"] == "bidirectional" else 1
+    hidden = node["hidden_size"] or r.shape[-1]
+    batch = x.shape[0 if node["layout"] else 1]
+    gates = _GATES[node.op] * hidden
+    start = (batch, directions, hidden) if node["layout"] else (directions, batch, hidden)
+    wanted = {
+        "W": (w, (directions, gates, x.shape[2])), "R": (r, (directions, gates, hidden)),
+        "B": (b, (directions, 2 * gates)), "P": (p, (directions, 3 * hidden)),
+        **{name: (state, start) for name, state in zip(("initial_h", "initial_c"), starts)},
+    }  # fmt: skip
+    for name, (found, shape) in wanted.items():
+        if found is not None and found.shape != shape:
+            raise node.malformed(
+                f"{name} is {list(found.shape)}; with direction {node['direction']}, a hidden size of {hidden} and X "
+                f"of {list(x.shape)} it is {list(shape)}"
+            )
+    return directions, hidden
 
 
 def _without_position(step: Any) -> Any:

@@ -32,6 +32,8 @@ def _origins(mode: str, n: int, out: int, scale: float, roi: tuple[float, float]
         return y * (end - start) * (n - 1) / (wide - 1) + start * (n - 1)
     if mode == "pytorch_half_pixel" and wide == 1:
         return np.full(out, -0.5)
+    if mode == "tf_half_pixel_for_nn":
+        return (y + 0.5) / scale
     if mode == "half_pixel_symmetric":
         return n / 2 * (1 - out / wide) + (y + 0.5) / scale - 0.5
     return (y + 0.5) / scale - 0.5
@@ -255,3 +257,20 @@ def deform_conv(node: Node, x: Any, w: Any, offset: Any, b: Any = None, mask: An
     kernel = w.reshape(group, w.shape[0] // group, *w.shape[1:])
     out = jnp.einsum("ngcijhw,gocij->ngohw", columns, kernel).reshape(x.shape[0], w.shape[0], oh, ow)
     return out if b is None else out + b.reshape(1, -1, 1, 1)
+
+
+# -- AffineGrid ----------------------------------------------------------------------------------------------------
+
+
+@op("AffineGrid", static=(1,))
+def affine_grid(node: Node, theta: Any, size: Any) -> Any:
+    """AffineGrid: where every point of an image lies after an affine map; an axis runs from -1 to 1."""
+    batch, _, *space = (int(n) for n in size)
+    if theta.shape != (batch, len(space), len(space) + 1):
+        raise node.malformed(f"theta is {list(theta.shape)}; for images of size {list(map(int, size))} it is "
+                             f"{[batch, len(space), len(space) + 1]}")  # fmt: skip
+    axes = [
+        np.linspace(-1, 1, n) if node["align_corners"] else (2 * np.arange(n) + 1) / n - 1 for n in space
+    ]  # fmt: skip
+    points = np.stack([*reversed(np.meshgrid(*axes, indexing="ij")), np.ones(space)], axis=-1)
+    return jnp.einsum("...k,nik->n...i", jnp.asarray(points, theta.dtype), theta)

@@ -97,6 +97,8 @@ def _split(node: Node, x: Any, sizes: Any) -> Any:
     axis = node["axis"] % x.ndim
     if sizes is None:
         count = node["num_outputs"] or len(node.outputs)
+        if count != len(node.outputs):
+            raise node.malformed(f"num_outputs is {count}, and it has {len(node.outputs)} outputs")
         each = -(-x.shape[axis] // count)
         sizes = [max(0, min(each, x.shape[axis] - each * k)) for k in range(count)]
     ends = np.cumsum(ints(sizes))
@@ -197,6 +199,8 @@ def _pad(node: Node, x: Any, pads: Any, value: Any, axes: Any) -> Any:
     cut = tuple(
         slice(max(0, -a), n - max(0, -b)) for (a, b), n in zip(widths, x.shape, strict=True)
     )  # a negative pad takes away
+    if any(n + a + b < 0 for (a, b), n in zip(widths, x.shape, strict=True)):
+        raise node.malformed(f"its pads take away more than {list(x.shape)} has: {widths}")
     if any(min(w) < 0 for w in widths):
         x = x[cut]
     widths = [(max(0, a), max(0, b)) for a, b in widths]

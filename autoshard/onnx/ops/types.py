@@ -108,6 +108,10 @@ def _to_e8m0(x: Any, rounding: str, saturate: bool) -> Any:
 @op("Cast")
 def cast(node: Node, x: Any) -> Any:
     """Cast to the element type ``to``."""
+    from onnx import TensorProto
+
+    if node["to"] == TensorProto.STRING:
+        raise node.unsupported("it makes strings, which cannot be computed with")
     return to_type(
         x, node["to"], saturate=node["saturate"] != 0, rounding=node["round_mode"] or "up"
     )  # fmt: skip
