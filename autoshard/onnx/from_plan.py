@@ -13,13 +13,16 @@ from autoshard.onnx.graph import UNKNOWN, node_name, subgraphs
 from autoshard.onnx.names import labels_of, names_of
 from autoshard.onnx.problems import Finding
 from autoshard.onnx.specs import read_annotations
-from autoshard.program.schedule import Use
+from autoshard.program.schedule import PROGRAM, Use
 from autoshard.sharding.layout import Layout
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
     from autoshard.plan_record import PlanRecord
+
+SHOWN = 20
+"""How many values a line names."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ def annotate_plan(plan: "PlanRecord", model: ModelFile, *, configuration: str = 
         what = "not expressible, left without annotations" if clean else "not expressible"
         unsaid += [f"{what}: {finding}" for finding in wrong]
     unsaid += [f"value {name!r}: {', '.join(what)}" for name, what in made.lost.items()]
+    unsaid += reader.at_the_border(uses)
     if plan.program.host_inputs or plan.program.host_outputs:
         unsaid.append("which inputs and outputs live in host memory")
     if plan.program.orders:
@@ -109,6 +113,11 @@ def check_same_model(plan: "PlanRecord", model: ModelFile) -> None:
     if lacking or sizes:
         what = sizes[0] if sizes else f"it has no value {lacking[0].rpartition('/')[2]!r}, which the plan places"
         raise InputError(f"{model.name} is not the model that was planned: {what}; solve again")
+
+
+def _listed(which: list[str]) -> str:
+    more = f", and {len(which) - SHOWN} more" if len(which) > SHOWN else ""
+    return ", ".join(which[:SHOWN]) + more
 
 
 def _stages(model: ModelFile, configuration: str) -> dict[str | int, int]:
@@ -185,6 +194,31 @@ class _Reader:
             if inside:
                 unsaid.append(f"node {node.name or index!r}: {inside} reshards between the ops that it is made of")
         return uses, unsaid
+
+    def at_the_border(self, uses: Mapping[tuple[str | int, int | str], str]) -> list[str]:
+        """Where arguments lie and outputs end up, as far as no node says it: nodes have the only specs."""
+        schedule, program = self.plan.schedule, self.plan.program
+        taken: dict[str, set[str]] = {}
+        for index, node in enumerate(self.model.graph.node):
+            for name in node.input:
+                if name in self.kept:
+                    taken.setdefault(name, set()).add(uses.get((index, name), self.text(self.kept[name])))
+        arguments, arrive, leave = set(program.body.args), [], []
+        for name, value in self.values.items():
+            lies = schedule.definitions[value]
+            silent = set() if any(lies.dims) else {self.text(lies)}  # what no node has a spec for is whole
+            if value in arguments and taken.get(name, silent) != {self.text(lies)}:
+                arrive.append(f"{name!r} as {self.text(lies)}")
+        for slot, output in enumerate(program.output_names):
+            reshard = schedule.uses.get(Use(PROGRAM, slot))
+            name = output.removeprefix("out/")
+            if reshard is not None and name in self.kept and reshard.target != self.kept[name]:
+                leave.append(f"{name!r} as {self.text(reshard.target)}")
+        told = (
+            ("arguments that arrive otherwise than nodes take them", arrive),
+            ("outputs that are handed back otherwise than nodes make them", leave),
+        )
+        return [f"{what}: {_listed(which)}" for what, which in told if which]
 
     def _wanted(self, ops: Any, value: int) -> set[Layout]:
         """The layouts in which the ops of a node take a value."""

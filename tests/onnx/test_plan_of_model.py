@@ -204,3 +204,21 @@ def test_plans_of_functions_have_no_model_to_write(folder, plan):
     other = Plan.from_dict({**data, "config": None})
     with pytest.raises(InputError, match="is not of an ONNX model"):
         export_plan(other, folder / "none.onnx")
+
+
+def test_where_an_argument_arrives_otherwise_than_nodes_take_it_is_told(tmp_path):
+    save_proto(mlp(), tmp_path / "mlp.onnx")
+    (tmp_path / "mlp.yaml").write_text(CONFIG + """pins: {x: '[{}, {"model"}]', u: '[{"data"}, {}]'}\n""")
+    made = export_plan(solved(tmp_path / "mlp.yaml"), tmp_path / "planned.onnx")
+    assert """arguments that arrive otherwise than nodes take them: 'x' as [{}, {"model"}]""" in made.unsaid
+
+
+def test_where_an_output_is_handed_back_otherwise_than_nodes_have_it_is_told(tmp_path):
+    proto = mlp()
+    proto.graph.output.add().CopyFrom(helper.make_tensor_value_info("a", TensorProto.FLOAT, ["batch", 256]))
+    save_proto(proto, tmp_path / "mlp.onnx")
+    pins = """pins: {"@a": '[{"data"}, {"model"}]', "out/a": '[{"model"}, {"data"}]'}\n"""
+    (tmp_path / "mlp.yaml").write_text(CONFIG + pins)
+    made = export_plan(solved(tmp_path / "mlp.yaml"), tmp_path / "planned.onnx")
+    told = """outputs that are handed back otherwise than nodes make them: 'a' as [{"model"}, {"data"}]"""
+    assert told in made.unsaid

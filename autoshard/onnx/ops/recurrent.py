@@ -48,7 +48,7 @@ def _activations(node: Node, directions: int) -> list[list[Function]]:
     names = node["activations"] or _DEFAULTS[node.op] * directions
     odd = next((name for name in names if name.lower() not in _KNOWN), None)
     count = len(_DEFAULTS[node.op]) * directions
-    if odd is not None or len(names) != count:
+    if odd is not None or len(names) < count:
         raise node.malformed(f"activations are {', '.join(names)}; it needs {count} of {', '.join(_KNOWN)}")
     alphas, betas = iter(node["activation_alpha"] or ()), iter(node["activation_beta"] or ())
     functions = []
