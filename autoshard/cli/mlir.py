@@ -70,6 +70,7 @@ def propagate(
         return
     from autoshard.files import write_text
     from autoshard.frontends.mlir.context import mlir_context
+    from autoshard.frontends.mlir.older import older_shardings
     from autoshard.propagation.mlir.module import propagate_mlir
 
     mlir_context()  # once, and not in each copy of the process
@@ -79,7 +80,10 @@ def propagate(
             if is_onnx(file):
                 _propagate_models([file], [target], configuration, shape, spread, implied)
                 continue
-            text = guarded(propagate_mlir, read_module(file), strategy=strategy, conservative=conservative)
+            module = read_module(file)
+            text = guarded(propagate_mlir, module, strategy=strategy, conservative=conservative)
+            if older_shardings(module):
+                print(f"note: {shown(file)}: some shardings are not read; autoshard check says which", file=sys.stderr)
             if target is None:
                 print(text, end="" if text.endswith("\n") else "\n")
             else:

@@ -178,3 +178,24 @@ def test_explain_tells_source_and_way_of_each_axis(module: Path, capsys: pytest.
     assert main(["explain", str(module), "%d", "--json", "--strategy", "basic"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [o["axis"] for o in found["origins"]] == ['"x"', '"y"']
+
+
+# -- shardings that nothing reads --------------------------------------------------------------------------------------
+
+OLDER = {
+    "on an argument": 'func.func @main(%a: tensor<8x8xf32> {mhlo.sharding = "{devices=[2,1]<=[2]}"}) -> tensor<8x8xf32> { return %a : tensor<8x8xf32> }',
+    "on a custom call": 'func.func @main(%a: tensor<8x8xf32>) -> tensor<8x8xf32> { %0 = stablehlo.custom_call @Sharding(%a) {mhlo.sharding = "{devices=[2,1]<=[2]}"} : (tensor<8x8xf32>) -> tensor<8x8xf32>\n return %0 : tensor<8x8xf32> }',
+    "carried in HLO": """func.func @main(%a: tensor<8x8xf32> {mhlo.frontend_attributes = {xla.sdy.sharding = "#sdy.sharding<@mesh, [{}, {}]>"}}) -> tensor<8x8xf32> { return %a : tensor<8x8xf32> }""",
+}
+
+
+@pytest.mark.parametrize("where", OLDER)
+def test_shardings_in_older_forms_are_told_as_nothing_reads_them(
+    where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.mlir"
+    file.write_text(OLDER[where])
+    assert main(["check", str(file)]) == 0
+    assert "in the form of GSPMD (mhlo.sharding) or of HLO (xla.sdy), which are not read" in capsys.readouterr().out
+    assert main(["propagate", str(file)]) == 0
+    assert "some shardings are not read; autoshard check says which" in capsys.readouterr().err

@@ -3,7 +3,7 @@
 Modules that the dialects' own verifiers reject have errors. So do sub-axes that cannot coexist, and sharding groups
 whose members cannot be alike. Shardings that the verifiers accept but that make no sense (padding that leaves an axis
 nothing to split, group members that contradict each other, meshes over different numbers of devices, manual axes that
-no value carries) give warnings, or errors with `strict`.
+no value carries) give warnings, or errors with `strict`; so do those in older forms, which nothing reads.
 """
 
 import re
@@ -17,6 +17,7 @@ from jaxlib.mlir.dialects import sdy
 from autoshard.errors import AutoshardError
 from autoshard.frontends.mlir.advice import ANY_ADVICE, advice_on
 from autoshard.frontends.mlir.context import mlir_context, must_be_text
+from autoshard.frontends.mlir.older import all_ops, has_older_sharding
 from autoshard.interop.sdy import is_maximal, mesh_from_attr, sharding_from_attr
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
@@ -81,11 +82,20 @@ class _Checker:
         self.maximal: set[str] = set()
         self.groups: dict[int, list[tuple[ir.Operation, ir.Operation | None]]] = {}
         yield from self._read_meshes()
-        ops: list[ir.Operation] = []
-        _collect(self.module.operation, ops)
+        ops = list(all_ops(self.module.operation))
         for op in ops:
             yield from self._op(op)
         yield from self._group_faults()
+        unread = [op for op in ops if has_older_sharding(op)]
+        if unread:
+            count = f"{len(unread)} ops or functions have" if len(unread) > 1 else "this has"
+            yield self._at(
+                unread[0],
+                f"{count} shardings in the form of GSPMD (mhlo.sharding) or of HLO (xla.sdy), which are not read",
+                "lower the program with Shardy, as JAX does unless jax_use_shardy_partitioner is off, or write "
+                "sdy.sharding",
+                soft=True,
+            )
 
     def _at(self, op: ir.Operation, message: str, advice: str, *, soft: bool = False) -> Diagnostic:
         line, column = _place(str(op.location))
@@ -262,14 +272,6 @@ class _Checker:
                 attr = owner.attributes["sharding"]
         read = None if attr is None else self._read(attr)
         return None if read is None else read[0]
-
-
-def _collect(op: ir.Operation, out: list[ir.Operation]) -> None:
-    out.append(op)
-    for region in op.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                _collect(inner.operation, out)
 
 
 def _manual_parent(op: ir.Operation) -> ir.Operation | None:
