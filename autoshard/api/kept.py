@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +17,7 @@ from autoshard.constraints import Kernel
 from autoshard.constraints.kernels_of import match_kernels
 from autoshard.errors import AutoshardError
 from autoshard.program.as_json import mesh_to_json, plain, program_to_json, without_places
+from autoshard.program.program import Program
 from autoshard.request.asking import Asked, asked
 from autoshard.solver.solution import Stopped
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 FOLDER = "AUTOSHARD_PLANS"
 """The environment variable that names another folder for kept plans; empty keeps none."""
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 MOST_KEPT = 200
 """Most plans in the folder; the plans that were not used for the longest time are deleted first."""
 
@@ -53,6 +56,18 @@ def key_of(request: Request) -> str | None:
     if " at 0x" in text:  # the repr of an object without text of its own
         return None
     return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def question_key(request: Request) -> str:
+    """A key of the question alone, whichever version of autoshard answers it."""
+    if request.mesh_search is None:
+        told = {name: part for name, part in _parts(request, asked(request)).items() if name != "versions"}
+    else:
+        traced = request.traced
+        program = traced if isinstance(traced, Program) else traced.program
+        told = {"program": without_places(plain(program_to_json(program))), "machine": request.hardware}
+    text = _ADDRESS.sub("", json.dumps(told, sort_keys=True, default=repr))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _parts(request: Request, question: Asked) -> dict[str, Any]:

@@ -34,7 +34,7 @@ FIGURES = (
 )  # fmt: skip
 """Columns behind those of the keys. step_s: the estimate; seconds: wall clock of the search."""
 CONFIG = "config"
-"""The last column: a digest of the config, by which rows of another config are recognised."""
+"""The last column: digests of the config and of the problem that it states, by which rows of others are recognised."""
 
 Row = dict[str, Any]
 
@@ -81,7 +81,7 @@ def sweep(
     points. results: a CSV file that is written after every point; rows in it are not solved again. time_limit_s: of one
     point; by default the config's. Points that cannot be are rows with a reason. Nothing is verified or run.
     Raises `InputError` for a config that cannot be read at all, for a key that no config has, and for a file with rows
-    of another sweep.
+    of another sweep, or of what the config named before (its function, model file or machine were changed since).
     """
     if not over or not all(isinstance(values, Sequence) and len(values) for values in over.values()):
         raise InputError("a sweep needs keys with values, such as {'mesh': [{'data': 8}, {'data': 4, 'model': 2}]}")
@@ -94,12 +94,19 @@ def sweep(
     for key in (*(change.partition("=")[0].strip() for change in changes), *keys):
         check_key(key)
     text = read_text(config, what="config", max_bytes=MAX_BYTES)
-    digest = hashlib.sha256("\0".join([__version__, text, *changes]).encode()).hexdigest()[:12]
+    digest = _digest(__version__, text, *changes, *([] if time_limit_s is None else [repr(time_limit_s)]))
     known = _known(results, keys, digest)
     rows: list[Row] = []
     for number, values in enumerate(itertools.product(*over.values())):
         point = {key: _text(value) for key, value in zip(keys, values, strict=True)}
         row = known.get(tuple(point.values()))
+        asked = f"{digest}-{_problem_key(config, [*changes, *_as_changes(point)])}" if results is not None else digest
+        if row is not None and row[CONFIG] != asked:
+            raise InputError(
+                f"{results}: the row of {', '.join(f'{k}={v}' for k, v in point.items())} is of another problem: what "
+                "the config names (its function, model file or machine) was changed since; name another file, or "
+                "delete this one"
+            )
         if row is None:
             if progress is not None:
                 told = ", ".join(f"{key}={value}" for key, value in point.items())
@@ -107,11 +114,32 @@ def sweep(
             with interrupts.noticed() as ctrl_c:
                 figures = _solved(config, [*changes, *_as_changes(point)], time_limit_s)
             ctrl_c.check()
-            row = {**point, **figures, CONFIG: digest}
+            row = {**point, **figures, CONFIG: asked}
         rows.append(row)
         if results is not None:
             write_text(results, Sweep(keys, tuple(rows)).csv())
     return Sweep(keys, tuple(rows))
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+
+
+def _problem_key(config: str | Path, changes: Sequence[str]) -> str:
+    """A key of the problem of one point, as code and files state it now; of why there is none, where there is none."""
+    from autoshard.api.kept import question_key
+    from autoshard.api.session import trace_config
+    from autoshard.config.asking import request_of_config
+    from autoshard.config.problem import build_problem
+    from autoshard.search_options import SearchOptions
+
+    try:
+        settings = load_config(config, changes)
+        problem = build_problem(settings)
+        traced = trace_config(settings, problem)
+        return question_key(request_of_config(settings, problem, traced, SearchOptions()))
+    except AutoshardError as error:
+        return _digest(str(error))
 
 
 def _text(value: Any) -> str:
@@ -174,13 +202,13 @@ def _known(results: str | Path | None, keys: Sequence[str], digest: str) -> dict
         raise InputError(f"{results} is no table of this sweep, whose columns are {', '.join(keys)}, ...; name another")
     known: dict[tuple[str, ...], Row] = {}
     for line, row in enumerate(reader, start=2):
-        if row[CONFIG] != digest:
+        if (row[CONFIG] or "").partition("-")[0] != digest:
             raise InputError(
                 f"{results}:{line}: this row is of another config or version, or the config was changed since; name "
                 "another file, or delete this one"
             )
         figures = {name: _read(row[name] or "", name) for name in FIGURES}
-        known[tuple(row[key] for key in keys)] = {**{key: row[key] for key in keys}, **figures, CONFIG: digest}
+        known[tuple(row[key] for key in keys)] = {**{key: row[key] for key in keys}, **figures, CONFIG: row[CONFIG]}
     return known
 
 

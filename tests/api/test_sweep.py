@@ -1,6 +1,9 @@
 """One config over many values: a row each, and a sweep that goes on where it stopped."""
 
+import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -155,6 +158,59 @@ def test_rows_of_another_config_are_refused(config: Path, tmp_path: Path) -> Non
         sweep(config, {"mesh": MESHES[:1]}, results=table)
     with pytest.raises(InputError, match="is no table of this sweep, whose columns are hardware"):
         sweep(config, {"hardware": ["cpu_sim"]}, results=table)
+
+
+FUNCTION = """
+function: "{name}:f"
+args: {{x: "float32[64, 64]", w: "float32[64, 64]"}}
+mesh: {{data: 2}}
+hardware: mine.yaml
+"""
+
+
+@pytest.fixture
+def named(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """A config, and the code and the profile of a machine that it names."""
+    code, profile, config = tmp_path / "swept_step.py", tmp_path / "mine.yaml", tmp_path / "named.yaml"
+    code.write_text("def f(x, w):\n    return x @ w\n")
+    packaged = Path(sweeps.__file__).parents[1] / "costmodels" / "profiles" / "cpu_sim.yaml"
+    profile.write_text(packaged.read_text())
+    config.write_text(FUNCTION.format(name="swept_step"))
+    return config, code, profile
+
+
+def in_another_process(config: Path, table: Path) -> subprocess.CompletedProcess[str]:
+    given = ["sweep", str(config), "--over", "mesh=[{data: 2}, {data: 4}]", "-o", str(table)]
+    return subprocess.run([sys.executable, "-m", "autoshard", *given], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("changed", ["code", "profile"])
+def test_rows_of_what_the_config_named_before_are_refused(
+    named: tuple[Path, Path, Path], tmp_path: Path, changed: str
+) -> None:
+    config, code, profile = named
+    table = tmp_path / "t.csv"
+    assert in_another_process(config, table).returncode == 0
+    before = table.read_text()
+    code.write_text(code.read_text() + "# a remark changes no problem\n")
+    assert in_another_process(config, table).returncode == 0
+    if changed == "code":
+        code.write_text("def f(x, w):\n    return (x @ w) @ w\n")
+    else:
+        data = profile.read_text()
+        profile.write_text(re.sub(r"(link:.*?value: )([0-9.e+]+)", r"\g<1>1.0e+9", data, count=1, flags=re.DOTALL))
+        assert profile.read_text() != data
+    answer = in_another_process(config, table)
+    assert answer.returncode == 2
+    assert 'the row of mesh={"data": 2} is of another problem' in answer.stderr
+    assert table.read_text() == before
+
+
+def test_rows_under_another_time_limit_are_refused(config: Path, tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    sweep(config, {"mesh": MESHES[:1]}, results=table, time_limit_s=60)
+    with pytest.raises(InputError, match=r"t\.csv:2: this row is of another config or version"):
+        sweep(config, {"mesh": MESHES[:1]}, results=table, time_limit_s=600)
 
 
 @pytest.mark.parametrize(
