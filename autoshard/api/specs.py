@@ -11,7 +11,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from autoshard.errors import InputError, UnsupportedError, listing
 from autoshard.lowering.lower import boundary_layout
-from autoshard.program.schedule import PROGRAM, Use
 from autoshard.sharding.layout import AtomMesh, Layout
 
 if TYPE_CHECKING:
@@ -27,8 +26,7 @@ def layouts(plan: PlanRecord) -> dict[str, Layout]:
     by_path: dict[str, Layout] = {}
     for name, value in zip(program.input_names, program.body.args, strict=False):
         by_path[name] = boundary_layout(program.type_of(value).shape, schedule.definitions[value], schedule.mesh)
-    for slot, (name, value) in enumerate(zip(program.output_names, program.body.results, strict=True)):
-        target = schedule.uses[Use(PROGRAM, slot)].target
+    for name, value, target in zip(program.output_names, program.body.results, plan.output_layouts, strict=True):
         by_path[name] = boundary_layout(program.type_of(value).shape, target, schedule.mesh)
     return by_path
 

@@ -113,3 +113,13 @@ def test_json_has_mesh_and_specs(file: Path, capsys: pytest.CaptureFixture[str])
     told = json.loads(capsys.readouterr().out)
     assert told["mesh"] == {"data": 2, "model": 4}
     assert told["specs"]["state/moments/0"] == [["data", "model"], None]
+
+
+def test_an_output_that_is_a_number_of_the_code_is_whole(tmp_path: Path) -> None:
+    plan = autoshard.plan(
+        lambda x: (x * 2, 3), jax.ShapeDtypeStruct((8, 8), F32), mesh={"data": 2}, hardware="cpu_sim",
+        constraints=[autoshard.Pin("out/0", '[{"data"}, {}]')],
+    )  # fmt: skip
+    plan.save(tmp_path / "plan.json")
+    assert plan.partition_specs("out") == {"0": P("data", None), "1": P()}
+    assert main(["specs", str(tmp_path / "plan.json")]) == 0
