@@ -2,7 +2,7 @@
 
 from autoshard.units import seconds_text
 
-__all__ = ["bytes_text", "count_text", "seconds_text"]
+__all__ = ["above_text", "bytes_text", "count_text", "seconds_text"]
 
 
 def bytes_text(amount: float) -> str:
@@ -25,3 +25,12 @@ def count_text(amount: float) -> str:
     ('12', '2.5')
     """
     return f"{amount:.0f}" if float(amount).is_integer() else f"{amount:.3g}"
+
+
+def above_text(seconds: float, other: float, digits: int = 1) -> str:
+    """By what share some seconds are above others; empty beside nothing, as of a program that only hands on.
+
+    >>> above_text(1.5, 1.0), above_text(0.0, 0.0)
+    ('+50.0%', '')
+    """
+    return f"{seconds / other - 1:+.{digits}%}" if other > 0 else ""

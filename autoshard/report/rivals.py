@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from autoshard.plan_record import OWN_SCHEDULER
-from autoshard.report.amounts import seconds_text
+from autoshard.report.amounts import above_text, seconds_text
 
 Json = Mapping[str, Any]
 _MOST_NAMED = 12
@@ -23,8 +23,8 @@ def rival_lines(rivals: Json, runs_as: str, file: str = "") -> list[str]:
     width = max(len(f"{one['name']} as {form}") for _, one, form in rows)
     lines = ["fastest first, beside the modelled seconds:"]
     for seconds, one, form in rows:
-        more, model = seconds / rows[0][0] - 1, one["objective_s"] / given["objective_s"] - 1
-        slower, beside = f"+{more:.1%}" if more else "", f"{model:+.1%}" if one is not given else ""
+        slower = above_text(seconds, rows[0][0]) if seconds != rows[0][0] else ""
+        beside = above_text(one["objective_s"], given["objective_s"]) if one is not given else ""
         name = f"{one['name']} as {form}"
         text = f"  {name:<{width}}  {seconds_text(seconds):>10}  {slower:<7}"
         text = f"{text}  modelled {seconds_text(one['objective_s']):>10}  {beside:<7}"
@@ -50,7 +50,7 @@ def _left_out(rivals: Json) -> list[str]:
     if beyond:
         beyond.sort(key=lambda one: one["objective_s"])
         given = rivals["compared"][0]["objective_s"]
-        told = [f"{one['name']} {one['objective_s'] / given - 1:+.0%}" for one in beyond[:_MOST_NAMED]]
+        told = [f"{one['name']} {above_text(one['objective_s'], given, 0)}".strip() for one in beyond[:_MOST_NAMED]]
         told += [f"{len(beyond) - _MOST_NAMED} more"] if len(beyond) > _MOST_NAMED else []
         lines.append(f"modelled more than {_percent(rivals)} above: {', '.join(told)}")
     return lines + [f"left out {one['name']}: {one['reason']}" for one in rivals["left_out"] if one not in beyond]

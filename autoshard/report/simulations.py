@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autoshard.report.amounts import bytes_text, seconds_text
+from autoshard.report.amounts import above_text, bytes_text, seconds_text
 
 _WORK = (
     ("matmuls", "matmul_s"),
@@ -27,8 +27,8 @@ def simulation_lines(simulations: Sequence[Mapping[str, Any]]) -> list[str]:
     lines.append("fastest first:")
     for simulation in sorted(simulations, key=lambda s: s["seconds"]):
         name = f"{simulation['plan']} as {simulation['form']}"
-        more = simulation["seconds"] / fastest - 1
-        lines.append(f"  {name:<{width}}  {seconds_text(simulation['seconds']):>10}{f'  +{more:.1%}' if more else ''}")
+        more = above_text(simulation["seconds"], fastest) if simulation["seconds"] != fastest else ""
+        lines.append(f"  {name:<{width}}  {seconds_text(simulation['seconds']):>10}  {more}".rstrip())
     return lines
 
 

@@ -3,9 +3,11 @@
 import json
 from pathlib import Path
 
+import jax
 import pytest
 from rival_cases import SMALL
 
+import autoshard
 from autoshard.api import rivals as api
 from autoshard.cli import main
 from autoshard.cli.rivals import share_of
@@ -80,3 +82,12 @@ def test_a_stopped_command_writes_nothing(file, tmp_path, capsys, monkeypatch):
 
 def test_percentages_are_read_with_and_without_their_sign():
     assert share_of("5") == share_of(" 5% ") == 0.05
+
+
+@pytest.mark.parametrize("asked", [["--rivals", "2"], ["--form", "explicit,constraints"]])
+def test_a_program_that_only_hands_on_is_ranked_without_percentages(asked, tmp_path, capsys):
+    plan = autoshard.plan(lambda x: x, jax.ShapeDtypeStruct((8, 8), "float32"), mesh={"a": 2}, hardware="tpu_v5e")
+    plan.save(tmp_path / "plan.json")
+    assert main(["simulate", str(tmp_path / "plan.json"), "--compiler", "own", *asked]) == 0
+    told = capsys.readouterr().out
+    assert "fastest first" in told
