@@ -15,6 +15,7 @@ from autoshard.errors import InputError, listing
 from autoshard.interrupts import heeded
 from autoshard.plan_record import PlanRecord
 from autoshard.program.as_json import plain, program_to_json, without_places
+from autoshard.program.differing import program_difference
 from autoshard.trust import Trust
 
 if TYPE_CHECKING:
@@ -211,7 +212,8 @@ class Plan(PlanRecord):
     ) -> Plan:
         """A copy of the plan that can run `f`; `InputError` unless `f` traces to the program that was planned.
 
-        The lines of the file on which `f` stands may have changed. donate_argnums: by default those of the plan.
+        The lines of the file on which `f` stands may have changed. donate_argnums: by default those of the plan, and
+        no others, as donation is part of what was planned.
         kernels: by the name of a kernel, the function that a device runs in its place, where the plan was made with
         one; those that a plan names are imported only from configs that may be imported from (`autoshard.trust`).
         """
@@ -219,7 +221,7 @@ class Plan(PlanRecord):
         from autoshard.frontends.jax.function import trace
 
         traced = trace(
-            f, *specs, donate_argnums=donate_argnums or (), static_argnums=static_argnums,
+            f, *specs, donate_argnums=() if donate_argnums is None else donate_argnums, static_argnums=static_argnums,
             static_argnames=static_argnames, argnames=argnames, keywords=keywords, name=self.program.name,
             effects=effects_of(self.program), kernels=called_in(self.program), loop_parts=self.program.loop_parts,
         )  # fmt: skip
@@ -249,10 +251,10 @@ class Plan(PlanRecord):
         whole = replace(traced, program=with_kernels(traced.program, stated))
         traced = with_locals(whole, self._locals(stated, kernels or {}))
         traced_json, planned_json = (without_places(program_to_json(p)) for p in (traced.program, self.program))
-        if plain(traced_json) != plain(planned_json):
+        if change := program_difference(plain(traced_json), plain(planned_json)):
             raise InputError(
-                "the function does not trace to the program of this plan; it, its argument types or the jax version "
-                "have changed since: solve again"
+                f"the function does not trace to the program of this plan: {change}; it, its argument types, what is "
+                "donated or the jax version have changed since: solve again"
             )
         return replace(self, traced=traced)
 

@@ -21,10 +21,11 @@ def place_tree(values: Any, shardings: Any) -> Any:
     def one(value: Any, sharding: jax.sharding.Sharding) -> jax.Array:
         if isinstance(value, jax.Array) and value.sharding.is_equivalent_to(sharding, value.ndim):
             return value
-        if isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
-            return jax.device_put(value, sharding)  # random keys: NumPy has no type for them
         if isinstance(value, jax.Array) and not value.is_fully_addressable:
             return jax.device_put(value, sharding)
+        if isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
+            bits = place(jax.random.key_data(value), sharding)  # random keys: NumPy has no type for them
+            return jax.random.wrap_key_data(bits, impl=jax.random.key_impl(value))
         return place(value, sharding)
 
     return jax.tree.map(one, values, shardings)

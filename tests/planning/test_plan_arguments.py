@@ -132,6 +132,28 @@ def test_a_loaded_plan_is_attached_with_its_own_donation(tmp_path: Path) -> None
     assert again.lowered.donate_argnums == (0,)
 
 
+@pytest.mark.parametrize("donated", [0, [0], (0,)])
+def test_a_plan_is_attached_with_its_donation_stated_again(donated: Any) -> None:
+    found = solve(double, f32(8), donate_argnums=0)
+    assert found.attach(double, f32(8), donate_argnums=donated).lowered.donate_argnums == (0,)
+
+
+@pytest.mark.parametrize(
+    ("f", "x", "donated", "told"),
+    [
+        (double, f32(8), (), "donated are x in the plan, no arguments now"),
+        (double, f32(16), 0, r"x is float32\[8\] in the plan, float32\[16\] now"),
+        (lambda x: x + 1, f32(8), 0, r"ops\[0\].* is mul in the plan, add now"),
+    ],
+    ids=["donation", "an argument", "an op"],
+)
+def test_a_function_that_is_not_the_planned_one_is_refused_with_the_difference(
+    f: Any, x: Any, donated: Any, told: str
+) -> None:
+    with pytest.raises(InputError, match=told):
+        solve(double, f32(8), donate_argnums=0).attach(f, x, donate_argnums=donated)
+
+
 @pytest.mark.parametrize("size", [2**53, 10**30])
 def test_arrays_that_no_machine_could_count_are_refused(size: int) -> None:
     with pytest.raises(InputError, match=r"x is float32\[\d+,8\], .* bytes; no more than 2\^53 can be planned"):

@@ -23,6 +23,7 @@ from autoshard.program.as_json import (
     without_places,
 )
 from autoshard.program.choices import in_code_from_json, loop_parts_from_json
+from autoshard.program.differing import program_difference
 from autoshard.program.order import order_from_json
 from autoshard.program.program import Program
 from autoshard.trust import placed_config, refusal
@@ -129,7 +130,7 @@ def as_asked(runnable: Runnable, data: Mapping[str, Any]) -> Program:
 def difference_to(program: Program, data: Mapping[str, Any]) -> str:
     """In which way a program is not the one in the file; empty where it is."""
     now, then = (without_places(p) for p in (plain(program_to_json(program)), data["program"]))
-    change = _difference(now, then)
+    change = program_difference(now, then)
     if not change:
         return ""
     return f"the function does not trace to the program of the plan: {change}; it or the version of jax has changed"
@@ -272,22 +273,6 @@ def _without_zeros(state: Any) -> Any:
         for old, new in zip(leaves, fresh, strict=True)
     ]
     return tree_util.tree_unflatten(tree, chosen)
-
-
-def _difference(ours: Any, theirs: Any, where: str = "program") -> str:
-    """Where two JSON values differ first; empty where they are equal."""
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        for key in sorted(ours.keys() | theirs.keys()):
-            difference = _difference(ours.get(key), theirs.get(key), f"{where}.{key}")
-            if difference:
-                return difference
-        return ""
-    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
-        return next(
-            (d for k, (a, b) in enumerate(zip(ours, theirs, strict=True)) if (d := _difference(a, b, f"{where}[{k}]"))),
-            "",
-        )
-    return "" if ours == theirs else f"{where} is {str(theirs)[:120]} in the plan, {str(ours)[:120]} now"
 
 
 # -- collectives of the lowered and the compiled program ---------------------------------------------
