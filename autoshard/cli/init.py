@@ -13,6 +13,7 @@ FRAME = """\
 function: {function} # module:name; the module is looked for beside this file first
 args: # shape and type of every argument, by name; pytrees as mappings and lists
   x: "float32[128, 512]"
+# specs: module:function # in place of args: it returns them as jax.ShapeDtypeStructs (jax.eval_shape makes those)
 
 mesh: {{data: 2, model: 4}} # or {{devices: 8, axes: [data, model]}}: the sizes are searched
 hardware: {hardware} # autoshard hardware lists the machines

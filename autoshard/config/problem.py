@@ -57,12 +57,20 @@ def build_problem(config: Config) -> Workload:
     names = tuple(settings.argnames) if settings.argnames is not None else None
     if settings.specs is not None:
         specs = _call_specs(settings.specs, config)
+        if isinstance(specs, Mapping):
+            if names is not None:
+                raise InputError(f"{config.place('argnames')}: argnames: {settings.specs}() names its arguments itself")
+            told = f"{config.place('specs')}: specs: {settings.specs}()"
+            function, names = by_name(function, tuple(specs), lambda *_: told)
+            specs = tuple(specs[name] for name in names)
         if names is not None and len(names) != len(specs):
             raise InputError(
                 f"{config.place('argnames')}: argnames: {len(names)} names for the {len(specs)} arguments of 'specs'"
             )
     elif isinstance(settings.args, Mapping):
-        function, names = by_name(function, tuple(settings.args), config.place)
+        function, names = by_name(
+            function, tuple(settings.args), lambda *name: f"{config.place('args', *name)}: args"
+        )
         specs = tuple(_spec(settings.args[name]) for name in names)
     else:
         specs = tuple(_spec(tree) for tree in settings.args)
@@ -151,7 +159,7 @@ def _callable(reference: str, config: Config, key: str) -> Callable[..., Any]:
     return function
 
 
-def _call_specs(reference: str, config: Config) -> tuple[Any, ...]:
+def _call_specs(reference: str, config: Config) -> tuple[Any, ...] | Mapping[str, Any]:
     function = _callable(reference, config, "specs")
     try:
         specs = function()
@@ -159,10 +167,12 @@ def _call_specs(reference: str, config: Config) -> tuple[Any, ...]:
         raise InputError(
             f"{config.place('specs')}: specs: calling {reference}() failed: {type(error).__name__}: {error}"
         ) from error
+    if isinstance(specs, Mapping) and specs and all(isinstance(name, str) for name in specs):
+        return specs
     if not isinstance(specs, tuple | list):
         raise InputError(
-            f"{config.place('specs')}: specs: {reference}() must return a tuple with one pytree for each argument, "
-            f"found a {type(specs).__name__}"
+            f"{config.place('specs')}: specs: {reference}() must return a tuple with one pytree for each argument, or "
+            f"a mapping of them by name, found a {type(specs).__name__}"
         )
     return tuple(specs)
 

@@ -229,7 +229,7 @@ class Settings(Section):
     args: Any = None
     """Shapes and types of its arguments, by name or position: `float32[8,128]`, or pytrees of these."""
     specs: Reference | None = None
-    """In place of `args`: a function that returns the arguments as `jax.ShapeDtypeStruct`s."""
+    """In place of `args`: a function that returns the arguments as `jax.ShapeDtypeStruct`s, by position or name."""
     argnames: list[str] | None = None
     """With `specs`: names for the arguments."""
     donate: list[Any] | None = None

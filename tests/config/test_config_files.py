@@ -150,6 +150,24 @@ hardware: tpu_v5e
     sys.modules.pop("beside_config")
 
 
+@pytest.mark.parametrize("returned", ["(state, x)", "[state, x]", "{'x': x, 'state': state}"])
+def test_a_function_returns_the_arguments_by_position_or_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, returned: str
+) -> None:
+    import sys
+
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "with_specs.py").write_text(
+        "import jax\ndef step(state, x): return x * state\n"
+        "state, x = (jax.ShapeDtypeStruct(s, 'float32') for s in ((8,), (4, 8)))\n"
+        f"def specs(): return {returned}\n"
+    )
+    text = "function: with_specs:step\nspecs: with_specs:specs\nmesh: {data: 2}\nhardware: tpu_v5e\n"
+    problem = build_problem(load_config(written(tmp_path, text)))
+    assert [x.shape for x in problem.specs] == [(8,), (4, 8)]
+    sys.modules.pop("with_specs")
+
+
 def test_a_hardware_file_is_found_beside_its_config(tmp_path: Path) -> None:
     written(tmp_path, "base: tpu_v5e\nname: ours\n", "ours.yaml")
     config = load_config(written(tmp_path, MLP.replace("hardware: tpu_v5e", "hardware: ours.yaml")))

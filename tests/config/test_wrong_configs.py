@@ -27,6 +27,7 @@ NUMBER = 3
 class Namespace: pass
 def step(x): return x * 2.0
 def specs(): return 5
+def named_specs(): return {"y": 1}
 def failing_specs(): raise RuntimeError("no disk")
 """
 
@@ -123,6 +124,14 @@ WRONG: dict[str, tuple[str, str]] = {
     "specs of wrong type": (
         FUNCTION.replace('args: {x: "float32[8,16]"}', "specs: user_step:specs"),
         r"c\.yaml:2:8: specs: user_step:specs\(\) must return a tuple .*found a int",
+    ),
+    "specs by another name": (
+        FUNCTION.replace('args: {x: "float32[8,16]"}', "specs: user_step:named_specs"),
+        r"c\.yaml:2:8: specs: user_step:named_specs\(\): 'y' is no parameter of the function",
+    ),
+    "specs that have names already": (
+        FUNCTION.replace('args: {x: "float32[8,16]"}', "specs: user_step:named_specs\nargnames: [x]"),
+        r"c\.yaml:3:11: argnames: user_step:named_specs\(\) names its arguments itself",
     ),
     "specs that fail": (
         FUNCTION.replace('args: {x: "float32[8,16]"}', "specs: user_step:failing_specs"),

@@ -26,6 +26,24 @@ def ones(spec):
     return np.full(spec.shape, 0.5, np.float32)
 
 
+# -- what JAX says about the function --------------------------------------------------------------------------
+
+
+def branching(state, mode, *rest, scale=1.0):
+    if (state if mode == "state" else rest[1] if mode == "rest" else scale) > 0:
+        return state
+    return scale
+
+
+@pytest.mark.parametrize(("mode", "name"), [("state", "state"), ("rest", "rest_1"), ("keyword", "scale")])
+def test_errors_about_traced_values_name_the_function_and_the_argument(mode, name):
+    number = jax.ShapeDtypeStruct((), jnp.float32)
+    with pytest.raises(jax.errors.TracerBoolConversionError) as told:
+        trace(branching, number, mode, number, number, keywords={"scale": number})
+    assert "the function branching at " + __file__ in str(told.value)
+    assert f"depends on the value of the argument {name}." in str(told.value)
+
+
 # -- keywords --------------------------------------------------------------------------------------------------
 
 

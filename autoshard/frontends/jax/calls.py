@@ -6,6 +6,8 @@ declared static) is part of the traced function, as in `equinox.filter_jit`, and
 
 import difflib
 import inspect
+import keyword
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -121,6 +123,7 @@ class Call:
             return tree_util.tree_unflatten(tree, [None if s else x for x, s in zip(leaves, still, strict=True)])
 
         function.__name__ = function.__qualname__ = getattr(self.function, "__name__", "function")
+        _told_as(function, self.function, [self.names[k] for k in self.open])
         return function
 
     def given_back(self, arrays: Any) -> Any:
@@ -290,6 +293,15 @@ def argument_names(f: Callable[..., Any], count: int, given: Sequence[str] | Non
             names.append(p.name)
     names = names[:count]
     return names + [f"arg{k}" for k in range(len(names), count)]
+
+
+def _told_as(function: Any, f: Callable[..., Any], names: Sequence[str]) -> None:
+    """Have JAX name `f` and its arguments in errors about tracers, in place of the function around it."""
+    function.__wrapped__ = f
+    words = [re.sub(r"\W", "_", name) for name in names]  # rest/0 of *rest
+    if len(set(words)) == len(words) and all(w.isidentifier() and not keyword.iskeyword(w) for w in words):
+        parameters = [inspect.Parameter(w, inspect.Parameter.POSITIONAL_ONLY) for w in words]
+        function.__signature__ = inspect.Signature(parameters)
 
 
 def _still(tree: Any, no_array: Callable[[Any], bool]) -> tuple[bool, ...]:
