@@ -34,9 +34,7 @@ def by_name(
         )
     missing = [n for n in takes if n not in names and parameters[n].default is inspect.Parameter.empty]
     if missing:
-        raise InputError(
-            f"{told()}: the function also needs {', '.join(map(repr, missing))}; found {', '.join(names)}"
-        )
+        raise InputError(f"{told()}: the function also needs {', '.join(map(repr, missing))}; found {', '.join(names)}")
     ordered = (*(n for n in takes if n in names), *unknown)
     positional = [n for n in takes if parameters[n].kind is not inspect.Parameter.KEYWORD_ONLY]
     if list(ordered) == positional[: len(ordered)]:

@@ -68,9 +68,7 @@ def build_problem(config: Config) -> Workload:
                 f"{config.place('argnames')}: argnames: {len(names)} names for the {len(specs)} arguments of 'specs'"
             )
     elif isinstance(settings.args, Mapping):
-        function, names = by_name(
-            function, tuple(settings.args), lambda *name: f"{config.place('args', *name)}: args"
-        )
+        function, names = by_name(function, tuple(settings.args), lambda *name: f"{config.place('args', *name)}: args")
         specs = tuple(_spec(settings.args[name]) for name in names)
     else:
         specs = tuple(_spec(tree) for tree in settings.args)
