@@ -17,6 +17,9 @@ from autoshard.sharding.layout import Layout
 if TYPE_CHECKING:
     from autoshard.formulation.collect import Collector
 
+_PMAP_AXIS = "_internal_pmap_axis_name"
+"""How JAX calls the axis of a `jax.pmap` that was given no name."""
+
 
 def stack(layout: Layout) -> Layout:
     """The layout of a stack of slices: a leading dimension that is not cut."""
@@ -177,6 +180,12 @@ def manual(collector: "Collector", op: Op, weight: float) -> None:
 
 def _named(collector: "Collector", op: Op, names: Sequence[Sequence[str]]) -> Layout:
     missing = sorted({a for d in names for a in d} - set(collector.mesh.mesh.axis_names))
+    if missing == [_PMAP_AXIS]:
+        raise UnsupportedError(
+            f"{op.source}: jax.pmap in the program cuts by an axis without a name; plan the function in it with "
+            "jax.vmap in the place of jax.pmap, or name the axis, jax.pmap(f, axis_name='data'), and plan on the mesh "
+            "{'data': N} of its N devices"
+        )
     if missing:
         raise UnsupportedError(
             f"{op.source}: a shard_map in the program uses mesh axes {missing}, which the planning mesh "

@@ -272,3 +272,18 @@ def test_a_list_of_a_config_goes_by_position(tmp_path):
 def test_names_that_do_not_fit_are_told_with_their_place(tmp_path, args, message):
     with pytest.raises(InputError, match=message):
         planned_config(tmp_path, args)
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("in_shardings", r"constraints=\[autoshard\.Pin\(\"x\""),
+        ("out_shardings", r"autoshard\.Pin\(\"out/0\""),
+        ("devices", "mesh="),
+        ("memory", "memory_limit="),
+        ("donate_argnum", "did you mean 'donate_argnums'"),
+    ],
+)
+def test_a_word_of_jax_that_is_no_option_is_refused_with_the_option_that_is_meant(word, meant):
+    with pytest.raises(InputError, match=f"no such option; .*{meant}"):
+        autoshard.plan(layer, X, W, **{word: 1}, **ASKED)

@@ -67,6 +67,17 @@ def test_a_mesh_without_the_users_axes_is_refused(arguments):
         autoshard.plan(_loss, *arguments, mesh={"x": 8}, hardware="cpu_sim")
 
 
+def test_a_pmap_without_a_name_for_its_axis_is_refused_with_what_to_write():
+    with pytest.raises(autoshard.UnsupportedError, match=r"jax\.vmap in the place of jax\.pmap, or name the axis"):
+        autoshard.plan(jax.pmap(jnp.sin), jnp.ones((8, 4)), mesh={"data": 2, "model": 4}, hardware="cpu_sim")
+
+
+def test_a_pmap_with_a_name_for_its_axis_is_planned_on_a_mesh_of_that_axis():
+    x = jnp.arange(32.0).reshape(8, 4)
+    plan = autoshard.plan(jax.pmap(jnp.sin, axis_name="data"), x, mesh={"data": 8}, hardware="cpu_sim")
+    np.testing.assert_allclose(plan.jit()(x), jnp.sin(x), rtol=1e-6)
+
+
 def _on_mesh(body, ins, outs, axes=("x", "y")):
     mesh = auto_mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("x", "y"))
     return jax.shard_map(body, mesh=mesh, in_specs=ins, out_specs=outs, axis_names=set(axes), check_vma=False)

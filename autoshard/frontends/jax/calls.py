@@ -19,6 +19,19 @@ from autoshard.errors import InputError
 
 _NUMBERS = (bool, int, float, complex)
 
+_MEANT = (
+    ("in_shardings in_specs in_axis_resources shardings sharding pins pin",
+     """state a sharding with constraints=[autoshard.Pin("x", '[{"data"}, {}]')]; x is an input by its path"""),
+    ("out_shardings out_specs out_axis_resources",
+     """state a sharding with constraints=[autoshard.Pin("out/0", '[{"data"}, {}]')]; out/0 is a result by its path"""),
+    ("devices num_devices mesh_shape axis_sizes axis_names", "the devices are mesh={'data': 2, 'model': 4}"),
+    ("machine device accelerator chip topology", "the machine is hardware='tpu_v5e' (`autoshard hardware` lists them)"),
+    ("memory hbm memory_budget max_memory", "the limit is memory_limit='14GiB'"),
+    ("timeout time_budget max_time", "the limit is time_limit='60s'"),
+)  # fmt: skip
+"""Words of JAX and others that are no options of planning, and the option to give in their place."""
+_MEANT_BY_WORD = {word: meant for words, meant in _MEANT for word in words.split()}
+
 
 @dataclass(frozen=True)
 class Options:
@@ -245,6 +258,7 @@ def check_keywords(f: Callable[..., Any], names: Iterable[str], options: Sequenc
     near = difflib.get_close_matches(unknown, [*parameters, *options], n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(parameters) or 'none'}"
     if options:
+        hint = _MEANT_BY_WORD.get(unknown, hint)
         raise InputError(f"the function has no argument {unknown!r}, and planning has no such option; {hint}")
     raise InputError(f"the function has no argument {unknown!r}; {hint}")
 
