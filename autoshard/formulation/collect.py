@@ -47,6 +47,7 @@ class Collected:
     form: dict[int, Port] = field(default_factory=dict)
     multiplicity: dict[int, float] = field(default_factory=dict)  # op id -> executions per step
     op_node: dict[int, int] = field(default_factory=dict)
+    even_ends: list[tuple[int, int]] = field(default_factory=list)  # output nodes, inputs whose even part they have
 
 
 @dataclass(frozen=True)
@@ -317,6 +318,8 @@ class Collector:
             type_ = self.program.type_of(value)
             pins = self.stated.outputs.get(slot, ())
             layouts, kept = self.domains.of_output(type_, pins)
+            even = () if pins or self.loose or slot not in self.ties else self._even_parts(self.ties[slot])
+            layouts = (*layouts, *sorted((p for p in even if p not in layouts), key=str))
             name = self.program.output_names[slot]
             node = Node(NodeKind.OUTPUT, name, 1.0, layouts, value=value)
             node.costs = np.zeros(len(layouts))
@@ -324,10 +327,20 @@ class Collector:
                 if not len(kept):
                     raise self._none_left(f"output {name} {type_}", pins)
                 node.allowed = kept
+            if even:
+                node.allowed = np.array([k for k, layout in enumerate(layouts) if layout in even], np.int64)
+                self.out.even_ends.append((len(self.out.nodes), self.ties[slot]))
             self.use(value, Port(self.add(node), layouts), 1.0, use)
 
     def _stored_evenly(self, value: int) -> bool:
         """Whether all layouts that statements leave for an input divide its dimensions, as those of outputs must."""
+        return all(x.is_even(self.program.type_of(value).shape, self.mesh) for x in self._left_for(value))
+
+    def _even_parts(self, value: int) -> frozenset[Layout]:
+        """The layouts in which JAX has an input, where statements leave it those that it is padded in."""
+        return frozenset(x.even_part(self.program.type_of(value).shape, self.mesh) for x in self._left_for(value))
+
+    def _left_for(self, value: int) -> list[Layout]:
         node = self.out.nodes[self.out.definition[value].node]
         kept = range(node.states) if node.allowed is None else node.allowed.tolist()
-        return all(node.layouts[k].is_even(self.program.type_of(value).shape, self.mesh) for k in kept)
+        return [node.layouts[k] for k in kept]

@@ -52,7 +52,11 @@ class Domains:
         layouts = self.with_stated(self.layouts(type_, padded=bool(pins)), type_, pins, padded=True)
         if not pins:
             return layouts, np.arange(len(layouts))
-        return layouts, self.evenly(layouts, self.kept(layouts, pins), type_, pins)
+        left = self.evenly(layouts, self.kept(layouts, pins), type_, pins)
+        if not len(left):  # all that satisfy the pins follow them with axes that cut unevenly
+            layouts = (*layouts, *(x for x in self._spelled_out(type_, pins, padded=True) if x not in layouts))
+            left = self.evenly(layouts, self.kept(layouts, pins), type_, pins)
+        return layouts, left
 
     def of_output(self, type_: TensorType, pins: Sequence[TensorSharding]) -> tuple[tuple[Layout, ...], np.ndarray]:
         """Layouts of an output, and indices of those that the pins leave."""
@@ -108,11 +112,17 @@ class Domains:
         """
         if not pins or any(all(satisfies(lay, pin, self.mesh) for pin in pins) for lay in layouts):
             return layouts
+        return (*layouts, *self._spelled_out(type_, pins, padded=padded, summed=summed))
+
+    def _spelled_out(
+        self, type_: TensorType, pins: Sequence[TensorSharding], *, padded: bool, summed: bool = False
+    ) -> tuple[Layout, ...]:
+        """The layouts that the pins spell out, with unused axes behind them in dimensions that all pins leave open."""
         stated = self._spelled(type_.rank, pins)
         sums = {a for ref in pins[0].unreduced for a in self.mesh.atoms_for(ref)} if summed else set()
         used = {*sums, *(a for atoms in stated for a in atoms)}
         if len(used) < len(sums) + sum(map(len, stated)):
-            return layouts  # pins that cut two dimensions by one axis contradict each other
+            return ()  # pins that cut two dimensions by one axis contradict each other
         unused = [atoms for atoms in self.mesh.atoms_of.values() if used.isdisjoint(atoms)]
         rest = [tuple(a for a in atoms if self.mesh.sizes[a] > 1) for atoms in unused]
         free = [d for d in range(len(type_.shape)) if all(pin.dims[d].is_open for pin in pins)]
@@ -125,7 +135,7 @@ class Domains:
             layout = Layout(tuple(dims), tuple(sorted(sums)))
             if self._divides(layout, type_, padded) and all(satisfies(layout, pin, self.mesh) for pin in pins):
                 layouts_found[layout] = None
-        return (*layouts, *layouts_found)
+        return tuple(layouts_found)
 
     def _spelled(self, rank: int, pins: Sequence[TensorSharding]) -> list[tuple[int, ...]]:
         """The atoms that pins put on each dimension: those of the pin that says most."""

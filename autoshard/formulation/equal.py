@@ -12,18 +12,33 @@ from autoshard.formulation.collect import Collected
 from autoshard.formulation.encode import Encoded
 from autoshard.formulation.model import NodeKind, Port
 from autoshard.program.program import Program
+from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.solver.network import IMPOSSIBLE, Edge
 
 
 def with_groups(
-    encoded: Encoded, collected: Collected, program: Program, groups: Sequence[MatchedGroup], ties: Mapping[int, int]
+    encoded: Encoded,
+    collected: Collected,
+    program: Program,
+    mesh: AtomMesh,
+    groups: Sequence[MatchedGroup],
+    ties: Mapping[int, int],
 ) -> Encoded:
     """The encoding in which members of each group have equal layouts.
 
     Inputs count with the layout they are stored in, outputs with the one they are handed back in, other values with the
-    form that their uses share. ties: output slot -> donated input that it replaces.
+    form that their uses share. ties: output slot -> donated input that it replaces. An output that replaces an input
+    which is padded has the even part of its layout.
     """
     costs, edges = list(encoded.network.costs), list(encoded.network.edges)
+    for node, value in collected.even_ends:
+        port = collected.definition[value]
+        shape = program.type_of(value).shape
+        rows = [layout.even_part(shape, mesh) for layout in _kept(port, encoded)]
+        cols = _kept(Port(node, collected.nodes[node].layouts), encoded)
+        table = np.array([[0 if row == col else IMPOSSIBLE for col in cols] for row in rows], np.int64)
+        if table.any():
+            edges.append(Edge(port.node, node, table))
     for group in groups:
         ports = [_port(member, collected, program, ties) for member in group.members]
         first = ports[0]
@@ -42,7 +57,7 @@ def with_groups(
     return replace(encoded, network=network, unpriced=unpriced)
 
 
-def _kept(port: Port, encoded: Encoded) -> list[object]:
+def _kept(port: Port, encoded: Encoded) -> list[Layout]:
     return [port.layouts[k] for k in encoded.states[port.node]]
 
 

@@ -20,7 +20,6 @@ from jax.sharding import Mesh as JaxMesh
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.frontends.jax.function import TracedFunction
 from autoshard.interop.jax import auto_abstract_mesh, auto_mesh, spec_to_jax
-from autoshard.lowering.blocks import even_prefix
 from autoshard.lowering.called import as_called
 from autoshard.lowering.collectives import PlannedCollective, planned_collectives
 from autoshard.lowering.contexts import check_meshes, on_mesh
@@ -352,10 +351,7 @@ def partition_spec(layout: Layout, mesh: AtomMesh) -> PartitionSpec:
 
 def boundary_layout(shape: Sequence[int], layout: Layout, mesh: AtomMesh) -> Layout:
     """The layout with the minor atoms dropped from dimensions that they cut unevenly."""
-    dims = []
-    for n, dim in zip(shape, layout.dims, strict=True):
-        dims.append(dim[: even_prefix(n, [mesh.sizes[a] for a in dim])])
-    return Layout(tuple(dims), layout.unreduced)
+    return layout.even_part(shape, mesh)
 
 
 def _finish_cut(before: Layout, after: Layout) -> list[Step]:

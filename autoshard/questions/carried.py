@@ -1,7 +1,6 @@
 """Notes on carried state: which outputs return in the layouts of the inputs they replace, and what the others cost."""
 
 from collections.abc import Iterator
-from math import prod
 
 from autoshard.costs.host import output_layout
 from autoshard.costs.reshard import ReshardTables
@@ -9,7 +8,7 @@ from autoshard.program.program import Program
 from autoshard.program.schedule import Schedule
 from autoshard.program.ties import carried_state
 from autoshard.report.amounts import seconds_text
-from autoshard.sharding.layout import AtomMesh, Layout
+from autoshard.sharding.layout import Layout
 
 _MOST = 4
 """Pairs that notes name, of each kind."""
@@ -71,20 +70,9 @@ def _candidates(program: Program) -> Iterator[tuple[int, int]]:
 
 def _ends(program: Program, schedule: Schedule, slot: int, value: int) -> tuple[Layout, Layout, bool]:
     """The layout in which an input comes in, that in which an output is returned, and whether they are equal."""
-    there = _at_boundary(program.type_of(value).shape, schedule.definitions[value], schedule.mesh)
+    there = schedule.definitions[value].even_part(program.type_of(value).shape, schedule.mesh)
     back = output_layout(schedule, slot) if program.type_of(value).rank else there
     return there, back, there == back
-
-
-def _at_boundary(shape: tuple[int, ...], layout: Layout, mesh: AtomMesh) -> Layout:
-    """A layout as JAX arrays have it at the program's boundary: without the minor atoms that cut unevenly."""
-    dims = []
-    for n, dim in zip(shape, layout.dims, strict=True):
-        count = len(dim)
-        while n % prod(mesh.sizes[a] for a in dim[:count]):
-            count -= 1
-        dims.append(dim[:count])
-    return Layout(tuple(dims), layout.unreduced)
 
 
 def _stems(program: Program, slot: int, number: int) -> tuple[str, str]:

@@ -134,6 +134,16 @@ class Layout:
         """Whether every dimension divides into equal blocks, so that no device pads."""
         return all(n % mesh.size(d) == 0 for n, d in zip(shape, self.dims, strict=True))
 
+    def even_part(self, shape: Sequence[int], mesh: AtomMesh) -> "Layout":
+        """The layout without the minor atoms of dimensions that they cut unevenly: what a JAX array can have."""
+        dims = []
+        for n, dim in zip(shape, self.dims, strict=True):
+            count = len(dim)
+            while n % mesh.size(dim[:count]):
+                count -= 1
+            dims.append(dim[:count])
+        return Layout(tuple(dims), self.unreduced)
+
     def text(self, mesh: AtomMesh) -> str:
         """The layout with the names of its axes: ``[{"x"}, {}] unreduced={"y"}``."""
         dims = ", ".join("{" + mesh.axes_text(d) + "}" for d in self.dims)

@@ -258,3 +258,29 @@ carry: {carry}
     (tmp_path / "config.yaml").write_text(text.format(carry="{w: out/0}"))
     with pytest.raises(InputError, match=r"config.yaml:6:8: carry: carry holds 'w': 'out/0'; an output comes first"):
         load_config(tmp_path / "config.yaml")
+
+
+# -- state that is pinned to uneven cuts -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("donated", [(), (0,)], ids=["not donated", "donated"])
+@pytest.mark.parametrize(
+    ("mesh", "pin", "back"),
+    [
+        ({"x": 2, "y": 3}, '[{}, {"y"}]', "[{}, {}]"),
+        ({"x": 2, "y": 3}, '[{?}, {"x", "y"}]', '[{}, {"x"}]'),
+        ({"y": 8}, '[{?}, {"y", ?}]', '[{}, {"y":(1)4}]'),
+    ],
+)
+def test_state_that_is_cut_unevenly_comes_back_as_jax_has_it_outside(mesh, pin, back, donated):
+    """Arrays of JAX are even: the input comes in without the axes that do not divide it, and so must its next value."""
+    state, x = f32(36, 100), f32(24, 36)
+    asked = {"mesh": mesh, "hardware": "cpu_sim", "constraints": [Pin("w", pin)]}
+    plan = autoshard.plan(lambda w, x: {"w": w - 0.1 * (x.T @ x @ w)}, state, x, donate_argnums=donated, **asked)
+    run = plan.jit()
+    w, given = plan.place(np.ones(state.shape, np.float32), np.ones(x.shape, np.float32))
+    for _ in range(2):
+        w = run(w, given)["w"]
+    assert plan["out/w"] == back
+    assert not any("JAX refuses" in note for note in plan.notes)
+    assert plan.verify(lambda w, x: {"w": w - 0.1 * (x.T @ x @ w)}, state, x, donate_argnums=donated, **asked).ok

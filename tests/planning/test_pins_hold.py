@@ -170,6 +170,12 @@ def test_donated_state_comes_back_as_it_went_in() -> None:
         assert [found[f"out/0/{w}"] for w in ("w1", "w2")] == [found[f"state/{w}"] for w in ("w1", "w2")]
 
 
+@pytest.mark.parametrize("pin", ['[{"y":(1)2, ?}, {?}]', '[{"y":(1)2, ?}, {}]'])
+def test_an_open_pin_on_a_part_of_an_axis_holds_where_the_whole_axis_does_not_divide(pin: str) -> None:
+    found = planned(lambda w, g: g @ w, f32(100, 8), f32(8, 100), pins={"w": pin}, axes={"y": 8})
+    assert found["w"] == '[{"y":(1)2}, {}]'
+
+
 def test_an_output_is_cut_evenly_even_if_the_donated_input_is_padded() -> None:
     """JAX hands back even arrays only."""
     found = planned(
