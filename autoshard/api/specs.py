@@ -10,7 +10,6 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from autoshard.errors import InputError, UnsupportedError, listing
-from autoshard.lowering.lower import boundary_layout
 from autoshard.sharding.layout import AtomMesh, Layout
 
 if TYPE_CHECKING:
@@ -25,9 +24,9 @@ def layouts(plan: PlanRecord) -> dict[str, Layout]:
     program, schedule = plan.program, plan.schedule
     by_path: dict[str, Layout] = {}
     for name, value in zip(program.input_names, program.body.args, strict=False):
-        by_path[name] = boundary_layout(program.type_of(value).shape, schedule.definitions[value], schedule.mesh)
+        by_path[name] = schedule.definitions[value].even_part(program.type_of(value).shape, schedule.mesh)
     for name, value, target in zip(program.output_names, program.body.results, plan.output_layouts, strict=True):
-        by_path[name] = boundary_layout(program.type_of(value).shape, target, schedule.mesh)
+        by_path[name] = target.even_part(program.type_of(value).shape, schedule.mesh)
     return by_path
 
 

@@ -16,7 +16,7 @@ from jax.sharding import Mesh as JaxMesh
 from autoshard.errors import AutoshardError, UnsupportedError
 from autoshard.frontends.jax.interpret import bind_local
 from autoshard.lowering.constrained import PLACEMENTS, ConstrainedInterpreter
-from autoshard.lowering.lower import Lowered, boundary_layout
+from autoshard.lowering.lower import Lowered
 from autoshard.lowering.typed_forms import CALLS, Annotation, Form, Site, form_of, form_of_layout
 from autoshard.program.program import Block, Op
 from autoshard.program.schedule import PROGRAM, Use
@@ -62,7 +62,7 @@ class AnnotatedInterpreter(ConstrainedInterpreter):
     def form(self, layout: Layout, value: int) -> Form:
         """A layout of a value as a type, without axes that cut unevenly, which types cannot have."""
         shape = self.program.type_of(value).shape
-        even = boundary_layout(shape, layout, self.schedule.mesh)
+        even = layout.even_part(shape, self.schedule.mesh)
         if even != layout:
             name = self.program.values[value].name
             text = layout.text(self.schedule.mesh)

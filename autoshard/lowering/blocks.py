@@ -18,18 +18,6 @@ def is_regular(n: int, sizes: Sequence[int]) -> bool:
     return all(lengths[k] == lengths[-1] * prod(sizes[k:]) for k in range(1, len(sizes)))
 
 
-def even_prefix(n: int, sizes: Sequence[int]) -> int:
-    """How many of the leading atoms cut a dimension of n elements evenly.
-
-    >>> even_prefix(12, (2, 4)), even_prefix(12, (8,))
-    (1, 0)
-    """
-    count = len(sizes)
-    while n % prod(sizes[:count]):
-        count -= 1
-    return count
-
-
 def operand_shape(step: Step, layout: Layout, shape: Sequence[int], mesh: AtomMesh) -> tuple[int, ...]:
     """Shape one device gives to the collective of `step`, padding included.
 

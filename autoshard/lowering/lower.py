@@ -94,9 +94,7 @@ class Lowered:
         inputs = len(traced.in_types)
         args = body.args
         inner = [self.schedule.definitions[v] for v in args]
-        consts_layouts = [
-            boundary_layout(traced.program.type_of(v).shape, d, grid) for v, d in zip(args, inner, strict=True)
-        ]
+        consts_layouts = [d.even_part(traced.program.type_of(v).shape, grid) for v, d in zip(args, inner, strict=True)]
         outer = [*self.input_layouts, *consts_layouts[inputs:]]
         handed = [k for k, v in enumerate(args) if not _made_inside(traced.program.type_of(v))]
 
@@ -297,7 +295,7 @@ def lower(traced: TracedFunction, schedule: Schedule, order: Order = NOTHING) ->
                 f"input {traced.program.values[value].name!r} is defined as {layout.text(mesh)}: "
                 "JAX arrays cannot be partial sums"
             )
-        inputs.append(boundary_layout(types(value).shape, layout, mesh))
+        inputs.append(layout.even_part(types(value).shape, mesh))
     outputs = []
     for slot, value in enumerate(traced.program.body.results):
         use = schedule.uses.get(Use(PROGRAM, slot))
@@ -347,11 +345,6 @@ def _weakened(x: Any, weak: bool) -> Any:
 def partition_spec(layout: Layout, mesh: AtomMesh) -> PartitionSpec:
     """A layout as JAX writes it, on the refined mesh."""
     return PartitionSpec(*(tuple(mesh.names[a] for a in dim) or None for dim in layout.dims))
-
-
-def boundary_layout(shape: Sequence[int], layout: Layout, mesh: AtomMesh) -> Layout:
-    """The layout with the minor atoms dropped from dimensions that they cut unevenly."""
-    return layout.even_part(shape, mesh)
 
 
 def _finish_cut(before: Layout, after: Layout) -> list[Step]:

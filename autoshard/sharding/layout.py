@@ -135,7 +135,12 @@ class Layout:
         return all(n % mesh.size(d) == 0 for n, d in zip(shape, self.dims, strict=True))
 
     def even_part(self, shape: Sequence[int], mesh: AtomMesh) -> "Layout":
-        """The layout without the minor atoms of dimensions that they cut unevenly: what a JAX array can have."""
+        """The layout without the minor atoms of dimensions that they cut unevenly: what a JAX array can have.
+
+        >>> mesh = AtomMesh.split(Mesh.from_dict({"x": 2, "y": 4, "z": 8}))
+        >>> Layout(((0, 1), (2,))).even_part((12, 12), mesh).dims
+        ((0,), ())
+        """
         dims = []
         for n, dim in zip(shape, self.dims, strict=True):
             count = len(dim)

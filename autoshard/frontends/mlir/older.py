@@ -13,8 +13,8 @@ _SHARDY = "xla.sdy."
 
 def older_shardings(text: str | bytes) -> bool:
     """Whether a sound module has any such sharding."""
-    words = (OLDER, _SHARDY)
-    if not any((word if isinstance(text, str) else word.encode()) in text for word in words):  # type: ignore[operator]
+    data = text.encode() if isinstance(text, str) else text
+    if OLDER.encode() not in data and _SHARDY.encode() not in data:
         return False
     return any(has_older_sharding(op) for op in all_ops(parse_module(text).operation))
 

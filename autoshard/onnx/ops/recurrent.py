@@ -12,11 +12,11 @@ from autoshard.onnx.ops.registry import Node, op
 Function = Callable[[Any], Any]
 
 
-def _activation(name: str, alpha: float | None, beta: float | None) -> Function:
+def _functions(alpha: float | None = None, beta: float | None = None) -> dict[str, Function]:
     def or_(value: float | None, default: float) -> float:
         return default if value is None else value
 
-    table: dict[str, Function] = {
+    return {
         "sigmoid": jax.nn.sigmoid,
         "tanh": jnp.tanh,
         "relu": lambda x: jnp.maximum(x, 0),
@@ -29,13 +29,9 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Function:
         "softsign": lambda x: x / (1 + jnp.abs(x)),
         "softplus": lambda x: jnp.logaddexp(x, 0.0),
     }
-    return table[name.lower()]
 
 
-_KNOWN = (
-    "sigmoid", "tanh", "relu", "affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu", "softsign",
-    "softplus",
-)  # fmt: skip
+_KNOWN = tuple(_functions())
 _TAKE_PARAMETERS = frozenset(
     ("affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu")
 )  # fmt: skip
@@ -54,7 +50,8 @@ def _activations(node: Node, directions: int) -> list[list[Function]]:
     functions = []
     for name in names:
         takes = name.lower() in _TAKE_PARAMETERS
-        functions.append(_activation(name, next(alphas, None) if takes else None, next(betas, None) if takes else None))
+        alpha, beta = (next(alphas, None), next(betas, None)) if takes else (None, None)
+        functions.append(_functions(alpha, beta)[name.lower()])
     each = len(_DEFAULTS[node.op])
     return [functions[k * each : (k + 1) * each] for k in range(directions)]
 
