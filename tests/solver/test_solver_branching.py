@@ -39,17 +39,46 @@ def test_a_split_that_closes_both_halves_is_taken_at_once() -> None:
     assert tried == [0, 0, 1, 1]
 
 
-def test_nodes_seen_often_enough_are_not_tried_again() -> None:
-    found = branching()
-    for _ in range(RELIABLE):
-        for node, share in ((0, 0.1), (1, 0.5)):
-            for half in (0, 1):
-                found.learn(node, half, share)
+def split_often(found: Branching, shares: dict[int, float]) -> None:
+    """Nodes at which parts were split as often as makes them well known."""
+    for node, share in shares.items():
+        for half in (0, 1) * RELIABLE:
+            found.learn_split(node, half, share)
+
+
+def test_of_well_known_nodes_only_those_that_gave_most_are_tried() -> None:
+    found, tried = branching(), set()
+    split_often(found, {0: 0.1, 1: 0.5, 2: 0.4})
 
     def trial(node: int, kept: np.ndarray) -> float:
-        raise AssertionError(f"node {node} was tried")
+        tried.add(node)
+        return 12.0
 
-    assert found.choose(dict.fromkeys(range(2), HALF), 10.0, 10.0, trial) == 1
+    found.choose(dict.fromkeys(range(3), HALF), 10.0, 10.0, trial)
+    assert tried == {1, 2}
+
+
+def test_a_node_that_was_never_tried_is_tried_beside_well_known_ones() -> None:
+    found = branching()
+    split_often(found, {0: 0.1, 1: 0.1})
+    assert found.choose(dict.fromkeys(range(3), HALF), 10.0, 10.0, lambda node, _: 11.0 if node < 2 else 19.0) == 2
+
+
+def test_what_halves_gave_beyond_trials_is_expected_of_them_again() -> None:
+    found = branching()
+    split_often(found, {0: 0.8})
+    for half in (0, 1) * RELIABLE:
+        found.learn_trial(0, half, 0.1)
+    assert found.choose(dict.fromkeys((0, 1), HALF), 10.0, 10.0, lambda node, _: 11.0 if node == 0 else 12.0) == 0
+
+
+def test_a_node_that_gives_less_here_than_usual_is_not_split_for_what_it_gave_elsewhere() -> None:
+    found = branching()
+    split_often(found, {0: 0.5, 1: 0.4})
+    for node, share in ((0, 0.5), (1, 0.4)):
+        for half in (0, 1) * RELIABLE:
+            found.learn_trial(node, half, share)
+    assert found.choose(dict.fromkeys((0, 1), HALF), 10.0, 10.0, lambda node, _: 10.0 if node == 0 else 14.0) == 1
 
 
 def aimed(bounds: list[float]) -> tuple[list[float], list[float]]:

@@ -23,7 +23,11 @@ from autoshard.solver.dual.flat import Flat
 CANDIDATES = 8
 """Most nodes that are considered for one split."""
 RELIABLE = 4
-"""Halves of a node that have been seen before it is taken to give what it gave on average."""
+"""Trials and splits of a node before it is tried only where it gave most on average."""
+LOOKED_AT = 2
+"""Such nodes that are tried for one split."""
+BELIEVED = 2
+"""So many halves of a node say as much of what passes give beyond a trial as is believed without any: nothing."""
 LEAST_GAIN = 1e-3
 """Gains count as this share of what is missing at least, so that one good half counts for something."""
 BISECTIONS = 30
@@ -36,44 +40,92 @@ Trial = Callable[[int, np.ndarray], float]
 
 
 @dataclass
-class Branching:
-    """gains: per node, for first and second halves, how much of what was missing they closed: the sum, and how many.
+class Gains:
+    """What halves of a node closed of what was missing: per half the sum of these shares, and how many there were."""
 
-    learned: all of that, in order.
+    total: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    count: list[int] = field(default_factory=lambda: [0, 0])
+
+    def add(self, half: int, share: float) -> None:
+        """One more; shares outside of 0 to 1 are taken for the nearer of both."""
+        self.total[half] += min(1.0, max(0.0, share))
+        self.count[half] += 1
+
+    def mean(self, half: int, otherwise: float) -> float:
+        """The mean share; `otherwise` where there is none."""
+        return self.total[half] / self.count[half] if self.count[half] else otherwise
+
+    def copy(self) -> "Gains":
+        """The same to add to by itself."""
+        return Gains(list(self.total), list(self.count))
+
+
+@dataclass
+class Branching:
+    """trials, splits: per node what a few passes on its halves gave, and what its halves gave in the end.
+
+    tried: all trials (node, half, share), in order.
     """
 
     flat: Flat
-    gains: dict[int, tuple[list[float], list[int]]] = field(default_factory=dict)
-    learned: list[tuple[int, int, float]] = field(default_factory=list)
+    trials: dict[int, Gains] = field(default_factory=dict)
+    splits: dict[int, Gains] = field(default_factory=dict)
+    tried: list[tuple[int, int, float]] = field(default_factory=list)
 
     def apart(self) -> "Branching":
         """The same to learn on by itself."""
-        return Branching(self.flat, {node: (list(total), list(count)) for node, (total, count) in self.gains.items()})
+        trials, splits = ({n: gains.copy() for n, gains in known.items()} for known in (self.trials, self.splits))
+        return Branching(self.flat, trials, splits)
 
-    def learn(self, node: int, half: int, share: float) -> None:
-        """How much of what was missing a half has closed."""
-        self.learned.append((node, half, share))
-        total, count = self.gains.setdefault(node, ([0.0, 0.0], [0, 0]))
-        total[half] += min(1.0, max(0.0, share))
-        count[half] += 1
+    def learn_trial(self, node: int, half: int, share: float) -> None:
+        """How much of what was missing a few passes on a half have closed."""
+        self.tried.append((node, half, share))
+        self.trials.setdefault(node, Gains()).add(half, share)
+
+    def learn_split(self, node: int, half: int, share: float) -> None:
+        """How much of what was missing a half has closed when it was settled."""
+        self.splits.setdefault(node, Gains()).add(half, share)
 
     def choose(self, options: Options, bound: float, missing: float, trial: Trial) -> int:
         """The node to split at; missing: from the bound of the part to the threshold."""
+        known = [node for node in options if self._times(node) >= RELIABLE]
+        ahead = sorted(known, key=self._usually)[:LOOKED_AT]
         best, chosen = math.inf, next(iter(options))
-        for node, first in options.items():
-            if node not in self.gains or min(self.gains[node][1]) < RELIABLE:
-                shares = [(trial(node, kept) - bound) / max(missing, 1.0) for kept in (first, ~first)]
-                for half, share in enumerate(shares):
-                    self.learn(node, half, share)
-                if min(shares) >= 1.0:
-                    return node
-            else:
-                total, count = self.gains[node]
-                shares = [total[half] / count[half] for half in (0, 1)]
-            grows = growth(*shares)
+        for node in (*(node for node in options if node not in known), *ahead):
+            first = options[node]
+            shares = [(trial(node, kept) - bound) / max(missing, 1.0) for kept in (first, ~first)]
+            grows = growth(*(self._expected(node, half, share) for half, share in enumerate(shares)))
+            for half, share in enumerate(shares):
+                self.learn_trial(node, half, share)
+            if min(shares) >= 1.0:
+                return node
             if grows < best:
                 best, chosen = grows, node
         return chosen
+
+    def _of(self, node: int) -> tuple[Gains, Gains]:
+        return self.trials.get(node, _NONE), self.splits.get(node, _NONE)
+
+    def _times(self, node: int) -> int:
+        """How often a node has been tried or split at."""
+        trials, splits = self._of(node)
+        return min(t + s for t, s in zip(trials.count, splits.count, strict=True))
+
+    def _usually(self, node: int) -> float:
+        """How a tree grows by what halves of a node gave on average, or trials of it while it was seldom split at."""
+        trials, splits = self._of(node)
+        return growth(
+            *(splits.mean(h, 1.0) if splits.count[h] >= BELIEVED else trials.mean(h, 1.0) for h in (0, 1))
+        )  # fmt: skip
+
+    def _expected(self, node: int, half: int, tried: float) -> float:
+        """What a half will give that gave so much in a trial."""
+        trials, splits = self._of(node)
+        tried, times = min(1.0, max(0.0, tried)), splits.count[half]
+        if tried >= 1.0 or not times:
+            return tried
+        beyond = splits.mean(half, 0.0) - trials.mean(half, tried)
+        return min(1.0, max(tried, tried + beyond * times / (times + BELIEVED)))
 
     def options(
         self, alive: np.ndarray, part: Part, prices: np.ndarray | None, recent: deque[np.ndarray]
@@ -113,6 +165,9 @@ class Branching:
         per_unit = prefix[flat.held_stop] - prefix[flat.held_start]
         amounts = np.repeat(per_unit, flat.held_lengths) * flat.amounts
         return np.bincount(flat.held_places, amounts, minlength=len(flat.unary))
+
+
+_NONE = Gains()
 
 
 def growth(first: float, second: float) -> float:

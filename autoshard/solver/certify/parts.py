@@ -83,7 +83,7 @@ def aim(bound: float, threshold: float) -> float:
 class Split:
     """Where a part is split. whole: the part, with its tables. first_half: of the states of the node, in its domain.
 
-    learned: what trials of nodes were worth, in order (see `Branching.learn`). work: table entries visited.
+    tried: what trials of nodes were worth, in order (see `Branching.learn_trial`). work: table entries visited.
     """
 
     at: OpenPart
@@ -92,7 +92,7 @@ class Split:
     whole: Part
     node: int
     first_half: np.ndarray
-    learned: list[tuple[int, int, float]]
+    tried: list[tuple[int, int, float]]
     work: int
 
 
@@ -133,7 +133,7 @@ class Settler:
         whole = self._taken_up(at)
         branching = self.branching.apart()
         node = self._where(branching, whole, at, bound, missing)
-        return Split(at, bound, missing, whole, node, at.options[node], branching.learned, self.work)
+        return Split(at, bound, missing, whole, node, at.options[node], branching.tried, self.work)
 
     def half(self, split: Split, number: int) -> Step:
         """Settle what is left of a half, if anything is."""

@@ -180,10 +180,10 @@ class Tree:
         step = split.at.step
         step.node, step.first_half, step.halves = split.node, split.first_half, halves
         self.work += split.work
-        for node, side, share in split.learned:
-            self.branching.learn(node, side, share)
+        for node, side, share in split.tried:
+            self.branching.learn_trial(node, side, share)
         for side, half in enumerate(halves):
-            self.branching.learn(split.node, side, (half.bound - split.bound) / split.missing)
+            self.branching.learn_split(split.node, side, (half.bound - split.bound) / split.missing)
 
     def _take_in(self, settler: Settler) -> None:
         """What was settled apart from all others."""
