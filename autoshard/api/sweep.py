@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoshard import __version__, interrupts
-from autoshard.config.load import MAX_BYTES, Config, load_config
+from autoshard.config.changes import with_changes
+from autoshard.config.load import MAX_BYTES, Config, config_from_document
 from autoshard.config.schema_faults import check_key
-from autoshard.config.yaml_text import load_yaml
+from autoshard.config.yaml_text import Document, load_yaml
 from autoshard.errors import AutoshardError, InfeasibleError, InputError, NotFoundError, OutOfTimeError
 from autoshard.files import read_text, write_text
 
@@ -79,11 +80,13 @@ def sweep(
 
     over: key (dots lead into mappings: ``model.layers``) -> values, as in the config. changes: ``KEY=VALUE`` for all
     points. results: a CSV file that is written after every point; rows in it are not solved again. time_limit_s: of one
-    point; by default the config's. Points that cannot be are rows with a reason. Nothing is verified or run.
-    Raises `InputError` for a config that cannot be read at all, for a key that no config has, and for a file with rows
-    of another sweep, or of what the config named before (its function, model file or machine were changed since).
+    point; by default the config's. Points that cannot be are rows with a reason. Nothing is verified or run. The config
+    is read once, at the start.
+    Raises `InputError` for a config that cannot be read at all, for a key that no config has or that replaces what
+    another one put in, for a value that occurs twice, and for a file with rows of another sweep, or of what the config
+    named before (its function, model file or machine were changed since).
     """
-    if not over or not all(isinstance(values, Sequence) and len(values) for values in over.values()):
+    if not over or not all(_is_list(values) and len(values) for values in over.values()):
         raise InputError("a sweep needs keys with values, such as {'mesh': [{'data': 8}, {'data': 4, 'model': 2}]}")
     count = math.prod(map(len, over.values()))
     if count > MOST_POINTS:
@@ -93,14 +96,17 @@ def sweep(
         raise InputError(f"{taken[0]!r} is no key of a config")
     for key in (*(change.partition("=")[0].strip() for change in changes), *keys):
         check_key(key)
+    _check_replaced(changes, keys)
+    texts = [_texts(key, values) for key, values in over.items()]
     text = read_text(config, what="config", max_bytes=MAX_BYTES)
+    document = load_yaml(text, str(config))  # once: the file may be changed while points are solved
     digest = _digest(__version__, text, *changes, *([] if time_limit_s is None else [repr(time_limit_s)]))
     known = _known(results, keys, digest)
     rows: list[Row] = []
-    for number, values in enumerate(itertools.product(*over.values())):
-        point = {key: _text(value) for key, value in zip(keys, values, strict=True)}
-        row = known.get(tuple(point.values()))
-        asked = f"{digest}-{_problem_key(config, [*changes, *_as_changes(point)])}" if results is not None else digest
+    for number, values in enumerate(itertools.product(*texts)):
+        point = dict(zip(keys, values, strict=True))
+        row = known.get(values)
+        asked = f"{digest}-{_problem_key(document, [*changes, *_as_changes(point)])}" if results is not None else digest
         if row is not None and row[CONFIG] != asked:
             raise InputError(
                 f"{results}: the row of {', '.join(f'{k}={v}' for k, v in point.items())} is of another problem: what "
@@ -112,12 +118,13 @@ def sweep(
                 told = ", ".join(f"{key}={value}" for key, value in point.items())
                 progress(f"point {number + 1} of {count}: {told}")
             with interrupts.noticed() as ctrl_c:
-                figures = _solved(config, [*changes, *_as_changes(point)], time_limit_s)
+                figures = _solved(document, [*changes, *_as_changes(point)], time_limit_s)
             ctrl_c.check()
             row = {**point, **figures, CONFIG: asked}
         rows.append(row)
-        if results is not None:
-            write_text(results, Sweep(keys, tuple(rows)).csv())
+        known.pop(values, None)
+        if results is not None:  # rows that are not reached yet, or not asked for now, are kept
+            write_text(results, Sweep(keys, (*rows, *known.values())).csv())
     return Sweep(keys, tuple(rows))
 
 
@@ -125,7 +132,39 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
-def _problem_key(config: str | Path, changes: Sequence[str]) -> str:
+def _is_list(values: Any) -> bool:
+    return isinstance(values, Sequence) and not isinstance(values, str | bytes)
+
+
+def _check_replaced(changes: Sequence[str], keys: Sequence[str]) -> None:
+    """Raise `InputError` where a key replaces what was put in before: rows would name what they are not of."""
+    changed = [change.partition("=")[0].strip() for change in changes]
+    for number, key in enumerate(keys):
+        for other in (*changed, *keys[:number]):
+            if f"{other}.".startswith(f"{key}."):
+                raise InputError(
+                    f"{key!r} replaces {other!r} at every point; "
+                    + (f"leave {other!r} out" if other in changed else f"name {key!r} first, then {other!r} is put in")
+                )
+
+
+def _texts(key: str, values: Sequence[Any]) -> list[str]:
+    """The values of a key as text; `InputError` for what no config holds, and for a value that occurs twice."""
+    texts: list[str] = []
+    for value in values:
+        try:
+            text = _text(value)
+        except (TypeError, ValueError):
+            raise InputError(
+                f"{key}: expected values as in a config (text, numbers, lists, mappings), found {value!r}"
+            ) from None
+        if text in texts:
+            raise InputError(f"{key}: the value {text} occurs twice")
+        texts.append(text)
+    return texts
+
+
+def _problem_key(document: Document, changes: Sequence[str]) -> str:
     """A key of the problem of one point, as code and files state it now; of why there is none, where there is none."""
     from autoshard.api.kept import question_key
     from autoshard.api.session import trace_config
@@ -134,7 +173,7 @@ def _problem_key(config: str | Path, changes: Sequence[str]) -> str:
     from autoshard.search_options import SearchOptions
 
     try:
-        settings = load_config(config, changes)
+        settings = config_from_document(with_changes(document, changes))
         problem = build_problem(settings)
         traced = trace_config(settings, problem)
         return question_key(request_of_config(settings, problem, traced, SearchOptions()))
@@ -157,12 +196,12 @@ def _as_changes(point: Mapping[str, str]) -> list[str]:
     return [f"{key}={value}" for key, value in point.items()]
 
 
-def _solved(config: str | Path, changes: Sequence[str], time_limit_s: float | None) -> Row:
+def _solved(document: Document, changes: Sequence[str], time_limit_s: float | None) -> Row:
     """The figures of one point; where it has no plan, its status and why."""
     began = time.monotonic()
     figures: Row = dict.fromkeys(FIGURES)
     try:
-        figures |= _figures(load_config(config, changes), time_limit_s)
+        figures |= _figures(config_from_document(with_changes(document, changes)), time_limit_s)
     except InfeasibleError as error:
         figures |= {"status": "infeasible", "reason": str(error)}
     except NotFoundError as error:
@@ -201,23 +240,26 @@ def _known(results: str | Path | None, keys: Sequence[str], digest: str) -> dict
     if reader.fieldnames != [*keys, *FIGURES, CONFIG]:
         raise InputError(f"{results} is no table of this sweep, whose columns are {', '.join(keys)}, ...; name another")
     known: dict[tuple[str, ...], Row] = {}
-    for line, row in enumerate(reader, start=2):
+    for row in reader:
+        place = f"{results}:{reader.line_num}"
         if (row[CONFIG] or "").partition("-")[0] != digest:
             raise InputError(
-                f"{results}:{line}: this row is of another config or version, or the config was changed since; name "
-                "another file, or delete this one"
+                f"{place}: this row is of another config or version, or the config was changed since; name another "
+                "file, or delete this one"
             )
-        figures = {name: _read(row[name] or "", name) for name in FIGURES}
+        figures = {name: _read(row[name] or "", name, place) for name in FIGURES}
         known[tuple(row[key] for key in keys)] = {**{key: row[key] for key in keys}, **figures, CONFIG: row[CONFIG]}
     return known
 
 
-def _read(text: str, name: str) -> Any:
-    if not text:
+def _read(text: str, name: str, place: str) -> Any:
+    if not text and name not in ("status", "seconds"):
         return None
-    if name in ("status", "reason"):
+    if text and name in ("status", "reason"):
         return text
     try:
         return int(text) if name == "peak_bytes" else float(text)
     except ValueError:
-        raise InputError(f"a row of the results has {name} {text!r}, which is no number") from None
+        raise InputError(
+            f"{place}: cannot read {name}, found {text!r}; delete the row to have it solved again"
+        ) from None

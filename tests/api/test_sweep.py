@@ -65,15 +65,110 @@ def test_what_the_table_has_is_not_solved_again(config: Path, tmp_path: Path, mo
 def test_a_sweep_that_is_stopped_keeps_its_rows(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table, solved = tmp_path / "t.csv", sweeps._solved
 
-    def stopped(path: Path, changes: list[str], limit: float | None) -> Any:
+    def stopped(document: Any, changes: list[str], limit: float | None) -> Any:
         if any("model" in change for change in changes):
             raise KeyboardInterrupt
-        return solved(path, changes, limit)
+        return solved(document, changes, limit)
 
     monkeypatch.setattr(sweeps, "_solved", stopped)
     with pytest.raises(KeyboardInterrupt):
         sweep(config, {"mesh": MESHES}, results=table)
     assert len(table.read_text().splitlines()) == 2
+
+
+MACHINES = ["cpu_sim", "tpu_v5e", "h100"]
+
+
+def machines_in(table: Path) -> set[str]:
+    return {line.split(",")[0] for line in table.read_text().splitlines()[1:]}
+
+
+def test_rows_that_are_not_asked_for_now_stay_in_the_table(config: Path, tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    sweep(config, {"hardware": MACHINES}, results=table)
+    assert len(sweep(config, {"hardware": ["tpu_v5e"]}, results=table).rows) == 1
+    assert machines_in(table) == set(MACHINES)
+
+
+@pytest.mark.parametrize("work", ["_problem_key", "_solved"])
+def test_rows_that_are_not_reached_yet_stay_in_the_table_of_a_sweep_that_is_stopped(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    table, first = tmp_path / "t.csv", iter([True])
+    sweep(config, {"hardware": MACHINES[1:]}, results=table)
+    done = getattr(sweeps, work)
+
+    def second_stopped(*given: Any) -> Any:
+        if next(first, False):
+            return done(*given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweeps, work, second_stopped)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(config, {"hardware": [MACHINES[0], "tpu_v5p", *MACHINES[1:]]}, results=table)
+    assert machines_in(table) == set(MACHINES)
+
+
+def test_a_row_of_another_problem_leaves_the_rows_behind_it_in_the_table(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, key = tmp_path / "t.csv", sweeps._problem_key
+    sweep(config, {"hardware": MACHINES}, results=table)
+    before = table.read_text()
+    changed = "hardware=tpu_v5e"
+    monkeypatch.setattr(sweeps, "_problem_key", lambda doc, given: "other" if changed in given else key(doc, given))
+    with pytest.raises(InputError, match="the row of hardware=tpu_v5e is of another problem"):
+        sweep(config, {"hardware": MACHINES}, results=table)
+    assert table.read_text() == before
+
+
+def test_all_points_are_of_the_config_as_it_was_at_the_start(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = [row["objective_s"] for row in sweep(config, {"mesh": MESHES}).rows]
+    solved = sweeps._solved
+
+    def edited_meanwhile(*given: Any) -> Any:
+        config.write_text(CONFIG.replace("batch: 16", "batch: 1024"))
+        return solved(*given)
+
+    monkeypatch.setattr(sweeps, "_solved", edited_meanwhile)
+    assert [row["objective_s"] for row in sweep(config, {"mesh": MESHES}).rows] == wanted
+
+
+def test_a_key_of_a_mapping_is_put_into_the_mapping_named_before_it(config: Path) -> None:
+    rows = sweep(config, {"model": [{"name": "mlp", "batch": 16}], "model.layers": [1, 2]}).rows
+    assert rows[0]["peak_bytes"] < rows[1]["peak_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("over", "changes", "message"),
+    [
+        (
+            {"model.layers": [1, 2], "model": [{"name": "mlp"}]},
+            [],
+            "'model' replaces 'model.layers'.*name 'model' first",
+        ),
+        ({"mesh": MESHES}, ["mesh.data=4"], "'mesh' replaces 'mesh.data' at every point; leave 'mesh.data' out"),
+        ({"hardware": MACHINES}, ["hardware=h100"], "'hardware' replaces 'hardware'"),
+        ({"hardware": ["h100", "cpu_sim", "h100"]}, [], "hardware: the value h100 occurs twice"),
+        ({"hardware": "h100"}, [], "a sweep needs keys with values"),
+        ({"memory_limit": [object()]}, [], "memory_limit: expected values as in a config"),
+    ],
+)
+def test_points_that_would_name_what_they_are_not_of_are_refused(
+    config: Path, over: Any, changes: list[str], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        sweep(config, over, changes=changes)
+
+
+def test_a_damaged_row_is_told_with_its_line(config: Path, tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    (row,) = sweep(config, {"mesh": MESHES[:1]}, results=table).rows
+    table.write_text(table.read_text().replace(f",{row['seconds']},", ",,"))
+    with pytest.raises(InputError, match=r"t\.csv:2: cannot read seconds"):
+        sweep(config, {"mesh": MESHES[:1]}, results=table)
 
 
 @pytest.mark.parametrize(
