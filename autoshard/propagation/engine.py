@@ -168,9 +168,10 @@ def _synchronise_groups(run: Run) -> None:
     """
     graph = run.graph
     for members in dict.fromkeys(graph.groups.values()):
-        numbers = [graph.holders[m] for m in members]
         if len(members) == 1:
             continue
+        members = [graph.shared.get(m, m) for m in members]
+        numbers = [graph.holders[m] for m in members]
         stated = [n for n in numbers if n >= 0 and not _is_open_and_empty(graph.steps.specs[n])]
         if stated and all(n == stated[0] for n in stated):
             for member, old in zip(members, numbers, strict=True):
@@ -294,8 +295,9 @@ def _apply(
         for member in graph.groups.get(holder, ()):
             if member != holder:
                 # As in Shardy, members get the spec that the edge of a manual computation saw, without manual axes.
-                _record(run, member, holders[member], seen, -2, ((holder, seen),))
-                _assign(graph, member, seen)
+                place = graph.shared.get(member, member)
+                _record(run, place, holders[place], seen, -2, ((holder, seen),))
+                _assign(graph, place, seen)
                 _push(graph.notified(member), index, stack, waiting)
 
 
@@ -369,5 +371,6 @@ def _outputs(run: Run, aggressive: bool) -> None:
             if tensor == 0:
                 for member in graph.groups.get(holder, ()):
                     if member != holder:
-                        _record(run, member, graph.holders[member], new, -2, ((holder, new),))
-                        _assign(graph, member, new)
+                        place = graph.shared.get(member, member)
+                        _record(run, place, graph.holders[place], new, -2, ((holder, new),))
+                        _assign(graph, place, new)

@@ -60,7 +60,9 @@ class Graph:
     nodes: in program order, region ops before their bodies.
     notify: for each holder the nodes to look at again when its spec changes, the most urgent last; None until
     `find_notified` was called for it.
-    groups: for each holder in a sharding group all members of the group.
+    groups: for each holder in a sharding group all members of the group. Members that share the holder of another
+    value (arguments of loops) have a number of their own there, whose holder is in `shared`: they follow their group,
+    but no change of the holder is one of theirs.
     siblings: where there are several meshes, for each result of an op the holders of its other results.
     outputs: (holder of a returned value, holder of the output's own sharding, number of the rule between them).
     prioritised: holders whose user priorities count (all but those behind a data-flow edge).
@@ -75,6 +77,7 @@ class Graph:
     notify: list[tuple[int, ...] | None] = field(default_factory=list)
     find_notified: Callable[[int], tuple[int, ...]] | None = None
     groups: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    shared: dict[int, int] = field(default_factory=dict)
     outputs: list[tuple[int, int, int]] = field(default_factory=list)
     prioritised: list[int] = field(default_factory=list)
     siblings: dict[int, tuple[int, ...]] = field(default_factory=dict)

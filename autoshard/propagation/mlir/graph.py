@@ -112,16 +112,26 @@ def _function_results(built: ModuleGraph) -> None:
 
 
 def _groups(built: ModuleGraph, given: Mapping[int, Sequence[ir.Value]]) -> None:
-    graph, members = built.graph, dict[int, list[int]]()
+    graph, members = built.graph, dict[int, list[ir.Value]]()
     for op in built.index.ops(GROUP):
-        holder = built.holder_of(op.operands[0])
-        if holder >= 0:
-            members.setdefault(ir.IntegerAttr(op.attributes["group_id"]).value, []).append(holder)
-    for number, values in given.items():
-        members[number] = [built.holder_of(v) for v in values]
-    for number, holders in sorted(members.items()):
-        for holder in dict.fromkeys(holders):
-            if holder in graph.groups:
+        if built.holder_of(op.operands[0]) >= 0:
+            members.setdefault(ir.IntegerAttr(op.attributes["group_id"]).value, []).append(op.operands[0])
+    own, places = dict(built.holders.owners), dict[int, int]()
+
+    def place(value: ir.Value) -> int:
+        """The number of a member: its holder, or one of its own where the holder is that of another value."""
+        number, holder = built.index.number[value], built.holder_of(value)
+        if own.get(number) == holder:
+            return holder
+        if number not in places:
+            places[number] = graph.holder(None, graph.ranks[holder])
+            graph.shared[places[number]] = holder
+            built.holders.owners.append((number, places[number]))
+        return places[number]
+
+    for number, values in sorted({**members, **given}.items()):
+        found = tuple(dict.fromkeys(map(place, values)))
+        for member in found:
+            if member in graph.groups:
                 raise InputError(f"a value is in sharding group {number} and in another one; unite the two groups")
-        for holder in holders:
-            graph.groups[holder] = tuple(dict.fromkeys(holders))
+            graph.groups[member] = found

@@ -1,0 +1,60 @@
+"""Sharding groups with arguments of a loop's body: the text comes out as from Shardy."""
+
+import pytest
+
+from autoshard.frontends.mlir.context import mlir_context, module_text, parse_module, run_passes
+from autoshard.propagation.mlir.module import propagate_mlir
+
+LOOP = """
+sdy.mesh @mesh = <["x"=2, "y"=4]>
+func.func @main(%a: tensor<8x8xf32>{of_carried}, %b: tensor<8x8xf32>{of_other}) -> (tensor<8x8xf32>, tensor<8x8xf32>) {{
+  %i = stablehlo.constant dense<0> : tensor<i32>
+  %other = stablehlo.negate %b : tensor<8x8xf32>
+  sdy.sharding_group %other group_id=0 : tensor<8x8xf32>
+  %r:2 = stablehlo.while(%j = %i, %carried = %a) : tensor<i32>, tensor<8x8xf32>
+  cond {{
+    %p = stablehlo.compare LT, %j, %j : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %p : tensor<i1>
+  }} do {{
+    sdy.sharding_group %carried group_id=0 : tensor<8x8xf32>
+    %z = stablehlo.tanh %carried : tensor<8x8xf32>
+    stablehlo.return %j, %z : tensor<i32>, tensor<8x8xf32>
+  }}
+  {behind}
+  return %r#1, %other : tensor<8x8xf32>, tensor<8x8xf32>
+}}
+"""
+X = ' {sdy.sharding = #sdy.sharding<@mesh, [{"x", ?}, {?}]>}'
+
+
+def by_shardy(text: str, strategy: str | None) -> str:
+    edges = f"sdy-add-data-flow-edges,sdy-{strategy}-propagate,func.func(sdy-sink-data-flow-edges)"
+    module = parse_module(text)
+    with mlir_context():
+        run_passes(module, edges if strategy else "sdy-propagation-pipeline")
+        return module_text(module)
+
+
+STRATEGIES = (None, "basic", "user-priority")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_argument_of_a_loop_follows_its_group(strategy: str | None) -> None:
+    text = LOOP.format(of_carried="", of_other=X, behind="")
+    found = propagate_mlir(text, strategy=strategy)
+    assert found == by_shardy(text, strategy)
+    assert '{"x"' in found.split("stablehlo.while")[1].splitlines()[0]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_what_reaches_the_argument_of_a_loop_is_not_passed_on_to_its_group(strategy: str | None) -> None:
+    text = LOOP.format(of_carried=X, of_other="", behind="")
+    found = propagate_mlir(text, strategy=strategy)
+    assert found == by_shardy(text, strategy)
+    assert "sdy.sharding" not in found.split("stablehlo.negate")[1].splitlines()[0]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_argument_and_the_result_of_a_loop_may_be_in_two_groups(strategy: str | None) -> None:
+    text = LOOP.format(of_carried=X, of_other="", behind="sdy.sharding_group %r#1 group_id=1 : tensor<8x8xf32>")
+    assert propagate_mlir(text, strategy=strategy) == by_shardy(text, strategy)
