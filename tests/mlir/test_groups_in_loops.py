@@ -58,3 +58,15 @@ def test_what_reaches_the_argument_of_a_loop_is_not_passed_on_to_its_group(strat
 def test_the_argument_and_the_result_of_a_loop_may_be_in_two_groups(strategy: str | None) -> None:
     text = LOOP.format(of_carried=X, of_other="", behind="sdy.sharding_group %r#1 group_id=1 : tensor<8x8xf32>")
     assert propagate_mlir(text, strategy=strategy) == by_shardy(text, strategy)
+
+
+def test_groups_that_meet_in_a_loop_start_one_after_the_other() -> None:
+    stated = "{{sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {{}}]>]>}}"
+    first, second = stated.format('{"x", ?}'), stated.format('{"y"}')
+    behind = f"""%c = stablehlo.exponential %b {second} : tensor<8x8xf32>
+  sdy.sharding_group %c group_id=1 : tensor<8x8xf32>
+  sdy.sharding_group %r#1 group_id=1 : tensor<8x8xf32>"""
+    text = LOOP.format(of_carried="", of_other="", behind=behind).replace("negate %b", f"negate %b {first}")
+    found = propagate_mlir(text, strategy="basic")
+    assert found == by_shardy(text, "basic")
+    assert found.count("sdy.sharding_constraint") == 2  # those of the second group, whose members differ by then

@@ -7,6 +7,7 @@ Shardy does it. The shardings that the user stated stay in place.
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
+from autoshard.propagation.graph import NO_HOLDER
 from autoshard.propagation.mlir.graph import ModuleGraph, build_module_graph
 from autoshard.propagation.mlir.ops import GROUP
 from autoshard.propagation.spec import Spec
@@ -34,19 +35,18 @@ def open_conflicting_groups(module: ir.Module) -> dict[int, list[ir.Value]]:
         return changed
     built = build_module_graph(module)
     for number, members in sorted(groups.items()):
-        if len(members) > 1 and _is_conflicting(built, members):
+        given = _given(built, members)
+        if len(members) > 1 and any(spec != given[0] for spec in given):
             changed[number] = _open_members(built, members)
+        elif given:  # one after the other: a place may be that of members of two groups (argument and result of a loop)
+            for holder in {built.holder_of(op.operands[0]) for op in members} - {NO_HOLDER}:
+                built.graph.holders[holder] = built.graph.steps.number(given[0])
     return changed
 
 
 def _given(built: ModuleGraph, members: list[ir.Operation]) -> list[Spec]:
     specs = [built.graph.spec(built.holder_of(op.operands[0])) for op in members]
     return [s for s in specs if s is not None and not all(d.is_open and not d.axes for d in s.dims)]
-
-
-def _is_conflicting(built: ModuleGraph, members: list[ir.Operation]) -> bool:
-    given = _given(built, members)
-    return any(s != given[0] for s in given)
 
 
 def _open_members(built: ModuleGraph, members: list[ir.Operation]) -> list[ir.Value]:
