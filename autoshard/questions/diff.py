@@ -59,7 +59,8 @@ class ChangedTraffic:
 class PlanDiff:
     """What differs between the plans `a` and `b`.
 
-    setting: program, mesh and machine, where they differ. cost (seconds), memory (bytes), status: name -> (of a, of b).
+    setting: program, mesh, machine and what the objective counts, where they differ. cost (seconds), memory (bytes),
+    status: name -> (of a, of b).
     statements: those that only `a` has, and those that only `b` has.
     """
 
@@ -130,8 +131,9 @@ class PlanDiff:
         out = []
         for what, (a, b) in self.cost.items():
             if what == "step_s" or a != b:
+                apart = "objective" in self.setting and what in ("objective_s", "bound_s")
                 out.append(f"{what.removesuffix('_s').replace('_', ' ')}: {seconds_text(a)} -> {seconds_text(b)}"
-                           + _percent(a, b))  # fmt: skip
+                           + (", which count differently" if apart else _percent(a, b)))  # fmt: skip
         for what, (a, b) in self.memory.items():
             out.append(f"{what.removesuffix('_bytes')} memory: {bytes_text(a)} -> {bytes_text(b)}" + _percent(a, b))
         return out
@@ -166,6 +168,7 @@ def _setting(a: PlanRecord, b: PlanRecord) -> dict[str, tuple[Any, Any]]:
             "mesh": str(mesh.mesh),
             "sub-axes": ", ".join(mesh.names),
             "hardware": plan.machine.profile.name,
+            "objective": plan.objective,
             "layout": "; ".join(f"{k}: {v['on']}" for k, v in plan.machine.describe()["axes"].items()),
         }
 

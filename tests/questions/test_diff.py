@@ -67,6 +67,20 @@ def test_plans_on_different_meshes_are_compared_by_name(a: Plan) -> None:
     assert "w" in {s.name for s in found.shardings}
 
 
+def test_objectives_that_count_differently_are_told_and_have_no_ratio() -> None:
+    serial, overlap = (
+        plan(
+            f, SPEC((64, 128), jnp.float32), SPEC((32, 64), jnp.float32), mesh={"x": 2}, hardware="tpu_v5e",
+            constraints=[Pin("w", '[{"x"}, {}]'), Pin("x", "[{}, {}]"), Pin("out", "[{}, {}]")], objective=objective,
+        )
+        for objective in ("serial", "overlap")
+    )  # fmt: skip
+    found = diff_plans(serial, overlap)
+    assert found.setting == {"objective": ("serial", "overlap")}
+    (told,) = [line for line in found.lines() if line.startswith("objective: ") and "serial" not in line]
+    assert told.endswith("which count differently") and "%" not in told
+
+
 def test_the_command_ends_with_0_whether_they_differ_or_not(
     a: Plan, b: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
