@@ -257,6 +257,24 @@ def test_programs_and_modules_agree_with_loops() -> None:
     assert found(out, "stablehlo.tanh") == '<@mesh, [{"x", ?}, {?}]>'
 
 
+def test_what_the_branches_of_an_if_state_holds_in_the_program() -> None:
+    text = """
+    sdy.mesh @mesh = <["x"=2]>
+    func.func @main(%p: tensor<i1>, %a: tensor<8xf32>) -> tensor<8xf32> {
+      %r = "stablehlo.if"(%p) ({
+        %0 = sdy.sharding_constraint %a <@mesh, [{"x"}]> : tensor<8xf32>
+        stablehlo.return %0 : tensor<8xf32>
+      }, {
+        stablehlo.return %a : tensor<8xf32>
+      }) : (tensor<i1>) -> tensor<8xf32>
+      return %r : tensor<8xf32>
+    }"""
+    read = read_mlir(text)
+    assert read.mesh is not None
+    result = propagate(read.program, read.mesh, read.shardings)
+    assert str(result.values[read.program.body.args[1]]) == '[{"x"}]'
+
+
 def test_the_passes_themselves_are_registered() -> None:
     module = parse_module('sdy.mesh @mesh = <["x"=2]>')
     with mlir_context():

@@ -174,7 +174,7 @@ class _Reader:
                 self.groups.setdefault(number, []).append(env[op.operands[0]])
             case "stablehlo.while":
                 self._while(op, env, path, out)
-            case "stablehlo.case":
+            case "stablehlo.case" | "stablehlo.if":
                 self._case(op, env, path, out)
             case "stablehlo.optimization_barrier":
                 self._barrier(op, env, path, out)
