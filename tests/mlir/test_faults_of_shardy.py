@@ -47,6 +47,16 @@ def test_a_module_that_ends_the_passes_is_an_error_of_the_command(command: list[
     assert "Traceback" not in done.stderr
 
 
+def test_what_a_pass_says_when_it_ends_the_process_is_the_error() -> None:
+    file = FAULTS / "unreduced_over_two_meshes.mlir"
+    command = [sys.executable, "-m", "autoshard", "propagate", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: {file}: a pass of MLIR ended the process")
+    assert "source and user shardings have different meshes for unreduced axes" in line
+
+
 def test_a_manual_axis_behind_a_free_one_stays_outside_of_the_body() -> None:
     out = propagate_mlir(read("manual_axis_behind_a_free_one"), strategy="basic")
     assert 'in_shardings=[<@mesh, [{"f", ?}]>]' in out
