@@ -97,16 +97,19 @@ def sweep(
     for key in (*(change.partition("=")[0].strip() for change in changes), *keys):
         check_key(key)
     _check_replaced(changes, keys)
+    if time_limit_s is not None and "time_limit" in keys:
+        raise InputError("the time limit of all points replaces 'time_limit' at every point; give one of the two")
     texts = [_texts(key, values) for key, values in over.items()]
     text = read_text(config, what="config", max_bytes=MAX_BYTES)
-    document = load_yaml(text, str(config))  # once: the file may be changed while points are solved
+    # once: the file may be changed while points are solved
+    document = with_changes(load_yaml(text, str(config)), changes)
     digest = _digest(__version__, text, *changes, *([] if time_limit_s is None else [repr(time_limit_s)]))
     known = _known(results, keys, digest)
     rows: list[Row] = []
     for number, values in enumerate(itertools.product(*texts)):
         point = dict(zip(keys, values, strict=True))
         row = known.get(values)
-        asked = f"{digest}-{_problem_key(document, [*changes, *_as_changes(point)])}" if results is not None else digest
+        asked = f"{digest}-{_problem_key(document, _as_changes(point))}" if results is not None else digest
         if row is not None and row[CONFIG] != asked:
             raise InputError(
                 f"{results}: the row of {', '.join(f'{k}={v}' for k, v in point.items())} is of another problem: what "
@@ -118,7 +121,7 @@ def sweep(
                 told = ", ".join(f"{key}={value}" for key, value in point.items())
                 progress(f"point {number + 1} of {count}: {told}")
             with interrupts.noticed() as ctrl_c:
-                figures = _solved(document, [*changes, *_as_changes(point)], time_limit_s)
+                figures = _solved(document, _as_changes(point), time_limit_s)
             ctrl_c.check()
             row = {**point, **figures, CONFIG: asked}
         rows.append(row)

@@ -118,6 +118,8 @@ def check_key(key: str) -> None:
     autoshard.errors.InputError: solver.efort: unknown key 'efort'; did you mean 'effort'? Choices: effort, seed, ...
     """
     top, *rest = key.split(".")
+    if not all(part.strip() for part in (top, *rest)):
+        raise InputError(f"{key!r} is no key; write names with dots between them, such as model.layers")
     known = _known_keys(())
     if top in known:
         known = _options_within(top) if rest else [top]

@@ -163,6 +163,27 @@ def test_points_that_would_name_what_they_are_not_of_are_refused(
         sweep(config, over, changes=changes)
 
 
+def test_one_time_limit_for_all_and_one_for_each_point_are_not_both_taken(config: Path) -> None:
+    with pytest.raises(InputError, match="replaces 'time_limit' at every point"):
+        sweep(config, {"time_limit": ["1s", "10s"]}, time_limit_s=5)
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "message"),
+    [
+        ("mesh.data", "hardware", "cannot read 'mesh.data'; write KEY=VALUE"),
+        ("model.layers=[1", "hardware", "this is not YAML"),
+        ("model.batch.size=1", "hardware", "'size' is to be put into 16, which is no mapping"),
+        ("model.layers=1", "mesh..data", "'mesh..data' is no key; write names with dots between them"),
+    ],
+)
+def test_a_change_or_a_key_that_cannot_be_read_is_refused_at_once(
+    config: Path, change: str, key: str, message: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        sweep(config, {key: [1]}, changes=[change])
+
+
 def test_a_damaged_row_is_told_with_its_line(config: Path, tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
     (row,) = sweep(config, {"mesh": MESHES[:1]}, results=table).rows
