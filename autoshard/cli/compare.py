@@ -51,6 +51,8 @@ def compare(
     for file in (csv, plot):
         if file is not None:
             check_writable(file, [config])
+    if csv is not None and plot is not None and csv.absolute() == plot.absolute():
+        raise InputError(f"--csv and --plot name one file, {csv}; give each its own")
     settings = config_of(config, changes, mesh, hardware)
     if settings.mesh_search is not None:
         raise InputError(f"{config}: compare needs the sizes of the mesh; let solve find them first")

@@ -41,7 +41,10 @@ def print_comparison(data: Json) -> None:
     limit = data["memory_limit"]
     room = " (within the room of the device)" if data.get("device_limit") else ""
     within = f" within {bytes_text(limit)} per device" if limit is not None and not room else ""
-    console.print(f"no plan{within} takes less than {seconds_text(data['bound_s'])}{room}")
+    if all(row["objective_s"] is None for row in data["strategies"]):
+        console.print(f"none of these has a plan{within}{room}")
+    else:
+        console.print(f"no plan{within} takes less than {seconds_text(data['bound_s'])}{room}")
     table = plain_table(
         "",
         [("strategy", ""), ("step", "right"), ("regret", "right"), ("memory", "right"), ("seconds", "right"), ("", "")],

@@ -59,6 +59,7 @@ def test_named_strategies_a_csv_and_a_plot(config: Path, capsys: pytest.CaptureF
         (["--strategies", "gredy"], "did you mean 'greedy'"),
         (["--strategies", "joint,joint"], "named twice"),
         (["--plot", "x.txt"], "--plot x.txt"),
+        (["--csv", "x.png", "--plot", "x.png"], "--csv and --plot name one file"),
         (["--time-limit", "soon"], "--time-limit"),
     ],
 )
@@ -67,6 +68,13 @@ def test_wrong_arguments_end_with_2(
 ) -> None:
     assert main(["compare", str(config), *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_where_no_strategy_has_a_plan_no_bound_is_told(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", str(config), "--strategies", "basic", "memory_limit=1000"]) == 0
+    out = capsys.readouterr().out
+    assert "none of these has a plan within 1000 B per device" in out
+    assert "takes less than" not in out
 
 
 def test_the_strategy_of_a_config_is_used_and_checked(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
