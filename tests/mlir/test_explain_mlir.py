@@ -92,3 +92,38 @@ def test_manual_axes_come_from_the_in_or_out_sharding_and_groups_are_named() -> 
     assert (y.axis, y.source) == ('"y"', "argument 0 %arg0 (line 2)")
     assert "a sharding group" in y.path
     assert "a sharding group" in x.path
+
+
+SEVERAL = """sdy.mesh @mesh = <["x"=2, "y"=2]>
+func.func @main(%a: tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {"y"}]>}, %s: tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}]>}) -> tensor<8x4xf32> {
+  %i = stablehlo.constant dense<0> : tensor<i32>
+  %out, %mean:2 = stablehlo.optimization_barrier %a, %s, %s : tensor<8x4xf32>, tensor<4xf32>, tensor<4xf32>
+  %r:2 = stablehlo.while(%j = %i, %v = %out) : tensor<i32>, tensor<8x4xf32>
+  cond {
+    %n = stablehlo.compare LT, %j, %i : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %n : tensor<i1>
+  } do {
+    stablehlo.return %j, %v : tensor<i32>, tensor<8x4xf32>
+  }
+  %n:2 = stablehlo.optimization_barrier %mean#1, %r#1 : tensor<4xf32>, tensor<8x4xf32>
+  return %n#1 : tensor<8x4xf32>
+}"""
+
+
+@pytest.mark.parametrize(
+    ("value", "sharding"),
+    [
+        ("%out", '[{"x", ?}, {"y", ?}]'),
+        ("%mean", '[{"y", ?}]'),
+        ("%mean#1", '[{"y", ?}]'),
+        ("%v", '[{"x", ?}, {"y", ?}]'),
+        ("%n#1", '[{"x", ?}, {"y", ?}]'),  # the first %n has one result
+    ],
+)
+def test_each_of_the_results_that_an_op_names_is_found(value: str, sharding: str) -> None:
+    assert explain_mlir(SEVERAL, value).sharding == f"<@mesh, {sharding}>"
+
+
+def test_more_results_than_there_are_are_told() -> None:
+    with pytest.raises(InputError, match="no value %mean#2 is defined in the module"):
+        explain_mlir(SEVERAL, "%mean#2")

@@ -16,6 +16,11 @@ from autoshard.propagation.provenance import GROUP, OUTPUT, Step, chains
 from autoshard.propagation.spec import axis_ref
 
 _PLACE = re.compile(r'"[^"]*":(\d+):(\d+)')
+_RESULT = re.compile(r"%([\w$.-]+)(?::(\d+))?")
+"""One name of results, and of how many."""
+_RESULTS = re.compile(r"((?:%[\w$.-]+(?::\d+)?\s*,\s*)*%[\w$.-]+(?::\d+)?)\s*=\s*")
+"""The names before an op: ``%a, %b:2 = ``; also what a loop's arguments begin with, ``(%i = %c, %j = %d)``."""
+_BEFORE_OPERANDS = ("(", ",", "=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +58,8 @@ def explain_mlir(
 ) -> Explained:
     """Propagate over a module and tell where the axes of one value came from.
 
-    value: its name in the text, ``%x`` or ``%r#1`` for a result of several; where several functions use the name, the
-        first one counts. strategy: as for `propagate_mlir`. Raises `InputError` where there is no such value.
+    value: its name in the text, ``%x`` or ``%r#1`` for a result of several; where several functions or bodies use the
+        name, the first one counts. strategy: as for `propagate_mlir`. Raises `InputError` where there is no such value.
     """
     chosen = Strategy.USER_PRIORITY if strategy is None else Strategy.from_text(str(strategy))
     line, column, number = _definition(text, value)
@@ -91,18 +96,23 @@ def _definition(text: str, value: str) -> tuple[int, int, int]:
     match = re.fullmatch(r"%?([\w$.-]+)(?:#(\d+))?", value.strip())
     if match is None:
         raise InputError(f"{value!r} is no value name; write %name or %name#1")
-    name = re.escape(match[1])
+    name, asked = match[1], int(match[2] or 0)
+    argument = re.compile(rf"%{re.escape(name)}\s*:\s*(?!\d)|(?<=[(,])\s*%{re.escape(name)}\s*=")
     for number, line in enumerate(text.splitlines(), 1):
         code = line.split("//")[0]
-        place = re.search(rf"%{name}(?::\d+)?\s*=\s*", code)
-        if place is not None and not re.search(rf"\([^)]*%{name}\s*=", code[: place.end()]):
-            return number, place.end() + 1, int(match[2] or 0)
-        place = re.search(rf"%{name}\s*:", code) or re.search(rf"(?<=[(,])\s*%{name}\s*=", code)
-        if place is not None:
-            start = place.start() + place[0].index("%")
-            return number, start + 1, int(match[2] or 0)
+        for results in _RESULTS.finditer(code):
+            if code[: results.start()].rstrip().endswith(_BEFORE_OPERANDS):
+                continue
+            first = 0
+            for result, count in _RESULT.findall(results[1]):
+                if result == name and asked < int(count or 1):
+                    return number, results.end() + 1, first + asked
+                first += int(count or 1)
+        place = argument.search(code)
+        if place is not None and not asked:
+            return number, place.start() + place[0].index("%") + 1, 0
     parse_module(text)  # a text that is no module is told as such
-    raise InputError(f"no value %{match[1]} is defined in the module")
+    raise InputError(f"no value %{value.strip().removeprefix('%')} is defined in the module")
 
 
 def _place(location: ir.Location) -> tuple[int, int] | None:
