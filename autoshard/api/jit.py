@@ -91,7 +91,7 @@ class PlannedFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         ready, arrays = self._for(args, kwargs)
-        return ready(arrays)
+        return ready(arrays, args, kwargs)
 
     def planned(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for arguments like these (arrays, or anything with shape and dtype); nothing is executed."""
@@ -192,12 +192,13 @@ class _Ready:
         call = self.plan.lowered.traced.call
         return args if call is None else call.taken(args, kwargs)
 
-    def __call__(self, arrays: tuple[Any, ...]) -> Any:
+    def __call__(self, arrays: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         import jax
 
         call = self.plan.lowered.traced.call
-        results = self._run(*jax.tree.map(_placed, arrays, self._shardings))
-        return results if call is None else call.given_back(results)
+        placed = jax.tree.map(_placed, arrays, self._shardings)
+        results = self._run(*placed)
+        return results if call is None else call.given_back(results, placed, args, kwargs)
 
 
 def _placed(value: Any, sharding: Any) -> Any:

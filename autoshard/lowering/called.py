@@ -19,7 +19,8 @@ class CalledFunction:
     call: Call
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.call.given_back(self.inner(*self.call.taken(args, kwargs)))
+        arrays = self.call.taken(args, kwargs)
+        return self.call.given_back(self.inner(*arrays), arrays, args, kwargs)
 
     def lower(self, *args: Any, **kwargs: Any) -> "CalledStage":
         """Lowered for these arguments, as by the ``lower`` of a jitted function."""
@@ -38,7 +39,8 @@ class CalledStage:
         return CalledStage(self.stage.compile(**options), self.call)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.call.given_back(self.stage(*self.call.taken(args, kwargs)))
+        arrays = self.call.taken(args, kwargs)
+        return self.call.given_back(self.stage(*arrays), arrays, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stage, name)

@@ -10,8 +10,10 @@ from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import Mesh as JaxMesh
 
 from autoshard.errors import UnsupportedError
+from autoshard.frontends.jax.function import TracedFunction
 from autoshard.interop.place import place_tree
 from autoshard.lowering.annotated import AnnotatedInterpreter, Chosen
+from autoshard.lowering.called import as_called
 from autoshard.lowering.lower import Lowered, flat_arguments
 from autoshard.lowering.typed_forms import Site
 
@@ -96,15 +98,16 @@ def check_version() -> None:
 
 @dataclass(frozen=True, eq=False)
 class ExplicitFunction:
-    """A jitted function of arrays on an explicit mesh; `mesh` has axes of type `Explicit`."""
+    """A jitted function on an explicit mesh, called as the user's function; `mesh` has axes of type `Explicit`."""
 
     mesh: JaxMesh
     jitted: Any
     in_shardings: Any
+    traced: TracedFunction
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with jax.set_mesh(self.mesh):
-            return self.jitted(*args)
+            return as_called(self.jitted, self.traced)(*args, **kwargs)
 
     def place(self, *args: Any) -> tuple[Any, ...]:
         """Arguments from the host as global arrays with the planned shardings."""
@@ -122,4 +125,4 @@ def explicit_function(
         "out_shardings": lowered.out_shardings_on(mesh),
         **options,
     }
-    return ExplicitFunction(mesh, jax.jit(function, **options), lowered.in_shardings_on(mesh))
+    return ExplicitFunction(mesh, jax.jit(function, **options), lowered.in_shardings_on(mesh), lowered.traced)

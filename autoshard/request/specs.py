@@ -63,7 +63,10 @@ def read_stated(
         _SIDES, (program.input_names, program.output_names), (traced.in_tree, traced.out_tree), strict=True
     ):
         where = f"{what} {name}: {side}"
-        for path, spec in zip(names, spread_specs(given.get(side), tree, where), strict=True):
+        told = given.get(side)
+        if side == "out_shardings" and traced.call is not None and traced.call.updates.handed_back:
+            told = (told, None)  # what is stated is the result that the user's function returns
+        for path, spec in zip(names, spread_specs(told, tree, where), strict=True):
             if spec is not None:
                 stated.append(Pin(path, spec, source=where))
     pins = list(match_jax_pins(stated, program, mesh))

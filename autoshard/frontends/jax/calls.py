@@ -16,6 +16,7 @@ import numpy as np
 from jax import tree_util
 
 from autoshard.errors import InputError
+from autoshard.frontends.jax.in_place import Updates, Watch, check_apart, put_back
 
 _NUMBERS = (bool, int, float, complex)
 
@@ -49,7 +50,7 @@ class Call:
     names: of the arguments, positional ones first. keywords: names of the last arguments, which go by keyword. static:
     numbers of the arguments that are static as a whole. leaves: for each other argument, which leaves are static.
     result: known once the function was traced: the tree of the result, its leaves (None for arrays), and which of them
-    are static.
+    are static. updates: what the function changes in place of its arguments, known then too.
     """
 
     function: Callable[..., Any]
@@ -60,13 +61,14 @@ class Call:
     donated: frozenset[int]
     leaves: dict[int, tuple[bool, ...]] = field(default_factory=dict)
     result: tuple[Any, tuple[Any, ...], tuple[bool, ...]] | None = None
+    updates: Updates = field(default_factory=Updates)
 
     @property
     def plain(self) -> bool:
         """Whether the call has arrays by position only, and its result arrays only."""
         result = () if self.result is None else self.result[2]
         static = self.static or any(any(flags) for flags in (*self.leaves.values(), result))
-        return not (self.keywords or static)
+        return not (self.keywords or static or self.updates.arguments)
 
     @property
     def open(self) -> tuple[int, ...]:
@@ -96,7 +98,7 @@ class Call:
     def taken(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """`arrays` of a call by position and keyword; `InputError` where a static part differs from the traced call."""
         args, kwargs = bound(self.function, tuple(args), dict(kwargs))
-        arguments = [*args, *(kwargs[name] for name in self.keywords if name in kwargs)]
+        arguments = self._in_order(args, kwargs)
         unknown = sorted(set(kwargs) - set(self.keywords))
         if len(arguments) != len(self.arguments) or unknown:
             passed = [*(f"{len(args)} by position" for _ in [0] if args), *kwargs]
@@ -114,7 +116,13 @@ class Call:
             for (path, old), new, still in zip(before, leaves, self.leaves[k], strict=True):
                 if still:
                     self._same(old, new, name + tree_util.keystr(path))
+        if self.updates.arguments:
+            check_apart(self.updates, arguments, self.names)
         return self.arrays(arguments)
+
+    def _in_order(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The arguments of a call in the order in which they were traced."""
+        return [*args, *(kwargs[name] for name in self.keywords if name in kwargs)]
 
     def _same(self, was: Any, now: Any, name: str) -> None:
         if was is not now and not _equal(was, now):
@@ -124,26 +132,39 @@ class Call:
             )
 
     def traced(self) -> Callable[..., Any]:
-        """The function of `arrays` alone; its result has None in place of every static leaf."""
+        """The function of `arrays` alone; its result has None in place of every static leaf.
+
+        Where it changes arguments in place the result is a pair, whose second part are the new arrays (`Updates`).
+        """
 
         def function(*arrays: Any) -> Any:
             arguments = self.whole(arrays)
+            watch = Watch({k: arguments[k] for k in self.open})
             count = len(arguments) - len(self.keywords)
             result = self.function(*arguments[:count], **dict(zip(self.keywords, arguments[count:], strict=True)))
             leaves, tree = tree_util.tree_flatten(result)
             still = _still(result, lambda x: not hasattr(x, "dtype"))
             self.result = (tree, tuple(x if s else None for x, s in zip(leaves, still, strict=True)), still)
-            return tree_util.tree_unflatten(tree, [None if s else x for x, s in zip(leaves, still, strict=True)])
+            own = tree_util.tree_unflatten(tree, [None if s else x for x, s in zip(leaves, still, strict=True)])
+            self.updates, new = watch.changed(tree_util.tree_leaves(own), self.names, self.donated)
+            return (own, tuple(new)) if new else own
 
         function.__name__ = function.__qualname__ = getattr(self.function, "__name__", "function")
         _told_as(function, self.function, [self.names[k] for k in self.open])
         return function
 
-    def given_back(self, arrays: Any) -> Any:
-        """The user's result, with its static leaves, from a result with arrays alone."""
+    def given_back(self, arrays: Any, used: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The user's result, with its static leaves, from a result with arrays alone.
+
+        used: the arrays that made it. args, kwargs: what the user called with, whose objects get their new state.
+        """
         assert self.result is not None
         tree, kept, flags = self.result
-        filled = iter(tree_util.tree_leaves(arrays))
+        leaves = tree_util.tree_leaves(arrays)
+        if self.updates.arguments:
+            arguments = self._in_order(*bound(self.function, tuple(args), dict(kwargs)))
+            put_back(self.updates, arguments, dict(zip(self.open, map(tree_util.tree_leaves, used))), leaves)
+        filled = iter(leaves)
         return tree_util.tree_unflatten(
             tree, [x if still else next(filled) for x, still in zip(kept, flags, strict=True)]
         )

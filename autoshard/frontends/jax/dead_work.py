@@ -31,7 +31,7 @@ class LiveWork:
         where = f", the most at {largest.source}" if largest.source else ""
         return (
             f"{dead / total:.0%} of the matmul FLOP feed no output{where}: is the state returned? What feeds no output "
-            "is neither planned nor run; objects that a function changes (flax NNX) have to be among its results"
+            "is neither planned nor run; what it changes in dictionaries and objects has to be among its results"
         )
 
 

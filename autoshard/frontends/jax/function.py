@@ -16,6 +16,7 @@ from autoshard.frontends.jax.dead_work import LiveWork
 from autoshard.frontends.jax.effects import effects_given
 from autoshard.frontends.jax.equal import merge_equal
 from autoshard.frontends.jax.facts import is_extended, key_of
+from autoshard.frontends.jax.in_place import UPDATED
 from autoshard.frontends.jax.parts import Loop, Parts, parts_given
 from autoshard.frontends.jax.placement import constraint_attrs
 from autoshard.frontends.jax.read import JaxOp, JaxprReader
@@ -159,9 +160,9 @@ def trace(
         values=numbered.values,
         body=numbered.body,
         input_names=input_names,
-        output_names=_unique([_path("out", path) for path in _paths(traced.out_info)]),
+        output_names=_output_names(traced.out_info, call),
         donated=_donated(abstract, [k in call.donated for k in call.open]),
-        warnings=(*reader.warnings, *rules.warnings, *((forgotten,) if forgotten else ())),
+        warnings=(*reader.warnings, *rules.warnings, *(note for note in (forgotten, call.updates.note) if note)),
         loop_parts=chosen if any(n > 1 for n in chosen) else (),
     )
 
@@ -328,6 +329,14 @@ def _sharding_of(leaf: Any, where: str) -> StatedSharding | None:
 
 def _paths(tree: Any) -> list[Any]:
     return [path for path, _ in tree_util.tree_flatten_with_path(tree)[0]]
+
+
+def _output_names(result: Any, call: Call) -> tuple[str, ...]:
+    """Names of a result's leaves; those that are the new state of arguments have these arguments' paths."""
+    updates = call.updates
+    own = result[0] if updates.handed_back else result
+    updated = (_path(f"out/{UPDATED}/{n}", path) for n, path in zip(updates.names, updates.paths, strict=True))
+    return _unique([*(_path("out", path) for path in _paths(own)), *updated])
 
 
 def leaf_paths(first: str, tree: Any) -> tuple[tuple[str, ...], Any]:
