@@ -6,6 +6,7 @@
 | ``out/0/**`` | outputs of the program, in the same way |
 | ``@attn_out`` | intermediates by the tag given with ``checkpoint_name`` (globs allowed) |
 | ``model.py:123`` | results of the ops written on that line; ``model.py:123/dot_general`` only of that primitive |
+| ``src/model.py:123`` | the same; programs keep names of files without folders, so that any path of the file will do |
 | ``model.py:120-140`` | results of the ops written on these lines (a primitive may follow here too) |
 | ``dot_general`` | results of all ops of that primitive, where no input has that name |
 | ``scope:attn`` | results of the ops inside of `jax.named_scope` or of a jitted function of that name (globs allowed) |
@@ -23,6 +24,7 @@ from autoshard.program.program import Op, Origin, Program
 
 _LINE = re.compile(r"^(?P<file>[^@]*[^/@:]):(?P<line>\d+)(?:-(?P<last>\d+))?(?:/(?P<kind>[^/]+))?$")
 _SOURCE = re.compile(r"^(?P<file>.*?):(?P<line>\d+)\b")
+_HERE = re.compile(r"^(\.{1,2}/)+")
 _SCOPE = "scope:"
 _STACK = re.compile(r" \[(?P<stack>[^\[\]]*)\]$")
 _GLOB = re.compile(r"[*?\[]")
@@ -221,7 +223,9 @@ def _ids(values) -> tuple[int, ...]:
 
 
 def _same_file(named: str, wanted: str) -> bool:
-    return named == wanted or named.endswith("/" + wanted)
+    """Whether a source's file is the one that is wanted: either may be written with more folders than the other."""
+    wanted = _HERE.sub("", wanted)
+    return f"/{named}".endswith(f"/{wanted}") or f"/{wanted}".endswith(f"/{named}")
 
 
 def _on_line(op: Op, file: str, lines: range) -> bool:

@@ -56,6 +56,14 @@ def test_the_ops_that_make_and_use_a_value_are_named(found: Plan) -> None:
     assert "test_explain_plans.py" in reader.source
 
 
+@pytest.mark.parametrize("folder", ["cli/", "tests/cli/", f"{Path(__file__).parent}/", "./"])
+def test_ops_are_found_by_any_path_of_their_file(found: Plan, folder: str) -> None:
+    file, line = Path(__file__).name, f.__code__.co_firstlineno + 1
+    by_name = explain_plan(found, f"{file}:{line}")
+    assert by_name
+    assert explain_plan(found, f"{folder}{file}:{line}") == by_name
+
+
 def test_an_output_is_told_as_it_is_handed_back(found: Plan) -> None:
     (out,) = explain_plan(found, "out")
     assert (out.sharding, out.statements) == ("[{}, {}]", ("here:2: pin out [{}, {}]",))

@@ -76,6 +76,16 @@ def test_a_source_line_addresses_results_of_the_stated_rank() -> None:
     assert values_of("model.py:12", '[{"data"}]') == (6,)
 
 
+@pytest.mark.parametrize("file", ["me/model.py", "/home/me/model.py", "./model.py", "../me/model.py"])
+def test_a_source_line_is_addressed_by_any_path_of_its_file(file: str) -> None:
+    assert values_of(f"{file}:12", '[{"data"}, {}]') == (5,)
+
+
+def test_a_path_of_another_folder_addresses_nothing_where_the_program_has_folders() -> None:
+    with pytest.raises(InputError, match="the ops come from"):
+        values_of("you/model.py:12", '[{"data"}, {}]')
+
+
 def test_a_source_line_with_a_primitive_addresses_only_its_results() -> None:
     assert values_of("model.py:12/reduce_*", '[{"data"}]') == (6,)
 

@@ -177,3 +177,18 @@ def test_plans_of_files_are_verified_without_other_words(from_config: Json, tmp_
     file.write_text(json.dumps({**from_config, "config": config}))
     found = autoshard.verify.verify_file(file)
     assert asked_of(found).status is Status.OK and found.ok
+
+
+def test_a_statement_about_a_line_holds_however_its_file_is_written() -> None:
+    here = Path(__file__)
+    line = twice.__code__.co_firstlineno + 1
+    x = jax.ShapeDtypeStruct((16, 16), jnp.float32)
+    stated = [
+        autoshard.NoCollective("x", f"{folder}{here.name}:{line}") for folder in ("", "verify/", f"{here.parent}/")
+    ]
+    found = autoshard.plan(twice, x, mesh=MESH, hardware="tpu_v5e", constraints=stated)
+    assert found.verify(twice, x, mesh=MESH, hardware="tpu_v5e", constraints=stated).ok
+
+
+def twice(x: Any) -> Any:
+    return x @ x

@@ -73,7 +73,10 @@ def _is_at(op: Node, line: "re.Match[str] | None", pattern: str) -> bool:
     source = _SOURCE.match(op.source)
     if source is None or not int(line["line"]) <= int(source["line"]) <= int(line["last"] or line["line"]):
         return False
-    same = source["file"] == line["file"] or source["file"].endswith("/" + line["file"])
+    named = [step for step in line["file"].split("/") if step not in ("", ".", "..")]
+    held = [step for step in source["file"].split("/") if step]
+    common = min(len(named), len(held))  # either may be written with more folders
+    same = named[-common:] == held[-common:]
     return same and (line["kind"] is None or fnmatchcase(op.kind, line["kind"]))
 
 
