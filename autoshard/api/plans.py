@@ -344,13 +344,17 @@ class Plan(PlanRecord):
         """
         from autoshard.frontends.jax.calls import by_position
         from autoshard.interop.place import place_tree
+        from autoshard.lowering.arguments import told_of_arguments
 
         traced = self.lowered.traced
         call = traced.call
         if call is None:
-            placed = by_position(traced.function, len(traced.in_tree.children()), arguments, keywords)
-            return place_tree(placed, self.in_shardings)
-        return tuple(call.whole(place_tree(call.taken(arguments, keywords), self.in_shardings)))
+            arrays = by_position(traced.function, len(traced.in_tree.children()), arguments, keywords)
+        else:
+            arrays = call.taken(arguments, keywords)
+        with told_of_arguments(traced, arrays):
+            placed = place_tree(arrays, self.in_shardings)
+        return placed if call is None else tuple(call.whole(placed))
 
     @property
     def in_shardings(self) -> Any:

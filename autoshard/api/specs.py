@@ -132,7 +132,7 @@ def _tree(plan: PlanRecord, argument: str | None, like: Any, made: Callable[[str
         raise InputError(f"the plan has no argument {argument!r}; {listing(argument, starts)}")
     if like is None:
         return _nested({name: made(name, layout) for name, layout in mine.items()})[argument]
-    from autoshard.frontends.jax.function import leaf_paths
+    from autoshard.frontends.jax.names import leaf_paths
 
     paths, tree = leaf_paths(argument, like)
     missing = sorted({*mine}.symmetric_difference(paths))

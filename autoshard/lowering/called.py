@@ -6,6 +6,7 @@ from typing import Any
 
 from autoshard.frontends.jax.calls import Call, by_position
 from autoshard.frontends.jax.function import TracedFunction
+from autoshard.lowering.arguments import told_of_arguments
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,14 +18,19 @@ class CalledFunction:
 
     inner: Any
     call: Call
+    traced: TracedFunction
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         arrays = self.call.taken(args, kwargs)
-        return self.call.given_back(self.inner(*arrays), arrays, args, kwargs)
+        with told_of_arguments(self.traced, arrays):
+            results = self.inner(*arrays)
+        return self.call.given_back(results, arrays, args, kwargs)
 
     def lower(self, *args: Any, **kwargs: Any) -> "CalledStage":
         """Lowered for these arguments, as by the ``lower`` of a jitted function."""
-        return CalledStage(self.inner.lower(*self.call.taken(args, kwargs)), self.call)
+        arrays = self.call.taken(args, kwargs)
+        with told_of_arguments(self.traced, arrays):
+            return CalledStage(self.inner.lower(*arrays), self.call, self.traced)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,14 +39,17 @@ class CalledStage:
 
     stage: Any
     call: Call
+    traced: TracedFunction
 
     def compile(self, **options: Any) -> "CalledStage":
         """The compiled stage; `options` are those of `jax.stages.Lowered.compile`."""
-        return CalledStage(self.stage.compile(**options), self.call)
+        return CalledStage(self.stage.compile(**options), self.call, self.traced)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         arrays = self.call.taken(args, kwargs)
-        return self.call.given_back(self.stage(*arrays), arrays, args, kwargs)
+        with told_of_arguments(self.traced, arrays):
+            results = self.stage(*arrays)
+        return self.call.given_back(results, arrays, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stage, name)
@@ -56,21 +65,30 @@ class PositionalFunction:
     inner: Any
     function: Callable[..., Any]
     count: int
+    traced: TracedFunction
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.inner(*self._placed(args, kwargs))
+        placed = self._placed(args, kwargs)
+        with told_of_arguments(self.traced, placed):
+            return self.inner(*placed)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Lowered for these arguments, as by the ``lower`` of a jitted function."""
-        return self.inner.lower(*self._placed(args, kwargs))
+        placed = self._placed(args, kwargs)
+        with told_of_arguments(self.traced, placed):
+            return self.inner.lower(*placed)
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
         """Traced for these arguments, as by the ``trace`` of a jitted function."""
-        return self.inner.trace(*self._placed(args, kwargs))
+        placed = self._placed(args, kwargs)
+        with told_of_arguments(self.traced, placed):
+            return self.inner.trace(*placed)
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """The shapes of the result, as by the ``eval_shape`` of a jitted function."""
-        return self.inner.eval_shape(*self._placed(args, kwargs))
+        placed = self._placed(args, kwargs)
+        with told_of_arguments(self.traced, placed):
+            return self.inner.eval_shape(*placed)
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
@@ -93,5 +111,5 @@ class PositionalFunction:
 def as_called(function: Any, traced: TracedFunction) -> Any:
     """A function that takes arrays by position, to be called as the user's function was traced."""
     if traced.call is None:
-        return PositionalFunction(function, traced.function, len(traced.in_tree.children()))
-    return CalledFunction(function, traced.call)
+        return PositionalFunction(function, traced.function, len(traced.in_tree.children()), traced)
+    return CalledFunction(function, traced.call, traced)

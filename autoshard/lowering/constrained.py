@@ -15,10 +15,11 @@ from jax.sharding import Mesh as JaxMesh
 
 from autoshard.errors import UnsupportedError
 from autoshard.frontends.jax.interpret import bind_op
+from autoshard.lowering.arguments import flat_arguments
 from autoshard.lowering.contexts import check_meshes, on_mesh
 from autoshard.lowering.interpret import LocalInterpreter
 from autoshard.lowering.local import run_local
-from autoshard.lowering.lower import Lowered, flat_arguments, partition_spec
+from autoshard.lowering.lower import Lowered, partition_spec
 from autoshard.lowering.partitioner import safe_operands, safe_results, windows_that_share
 from autoshard.program.order import NOTHING
 from autoshard.program.program import Block, Op

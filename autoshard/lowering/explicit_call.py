@@ -13,8 +13,9 @@ from autoshard.errors import UnsupportedError
 from autoshard.frontends.jax.function import TracedFunction
 from autoshard.interop.place import place_tree
 from autoshard.lowering.annotated import AnnotatedInterpreter, Chosen
+from autoshard.lowering.arguments import flat_arguments
 from autoshard.lowering.called import as_called
-from autoshard.lowering.lower import Lowered, flat_arguments
+from autoshard.lowering.lower import Lowered
 from autoshard.lowering.typed_forms import Site
 
 

@@ -20,6 +20,7 @@ from jax.sharding import Mesh as JaxMesh
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.frontends.jax.function import TracedFunction
 from autoshard.interop.jax import auto_abstract_mesh, auto_mesh, spec_to_jax
+from autoshard.lowering.arguments import flat_arguments
 from autoshard.lowering.called import as_called
 from autoshard.lowering.collectives import PlannedCollective, planned_collectives
 from autoshard.lowering.contexts import check_meshes, on_mesh
@@ -353,24 +354,3 @@ def _finish_cut(before: Layout, after: Layout) -> list[Step]:
         for dim, (have, wanted) in enumerate(zip(before.dims, after.dims, strict=True))
         if len(wanted) > len(have)
     ]
-
-
-def flat_arguments(traced: TracedFunction, call_args: tuple[Any, ...]) -> list[Any]:
-    """The leaves of a call's arguments, with the types the function was traced with; `InputError` where they differ."""
-    leaves, tree = tree_util.tree_flatten(call_args)
-    if tree != traced.in_tree:
-        raise InputError(f"{traced.program.name} was traced with arguments {traced.in_tree}, called with {tree}")
-    named = zip(leaves, traced.in_types, traced.program.input_names, strict=True)
-    return [_as_traced(x, wanted, name) for x, wanted, name in named]
-
-
-def _as_traced(x: Any, wanted: jax.ShapeDtypeStruct, name: str) -> Any:
-    """The argument with the type that it was traced with; Python numbers are converted, arrays must fit."""
-    if not hasattr(x, "dtype"):
-        x = np.asarray(x, wanted.dtype)
-    if tuple(np.shape(x)) != tuple(wanted.shape) or x.dtype != wanted.dtype:
-        raise InputError(
-            f"argument {name} is {x.dtype}{list(np.shape(x))}, "
-            f"the program was planned for {wanted.dtype}{list(wanted.shape)}"
-        )
-    return x

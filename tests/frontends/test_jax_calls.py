@@ -198,7 +198,7 @@ def test_another_static_leaf_is_refused_with_its_path():
 
 def test_a_call_with_other_trees_is_refused():
     run = autoshard.plan(train, Dense(SQUARE), X, **ASKED).jit()
-    with pytest.raises(InputError, match="argument model was planned as"):
+    with pytest.raises(InputError, match="argument model has no model/"):
         run({"weight": ones(SQUARE)}, ones(X))
     with pytest.raises(InputError, match="was planned for the arguments model, x, called with 1 by position"):
         run(Dense(ones(SQUARE)))
@@ -287,3 +287,31 @@ def test_names_that_do_not_fit_are_told_with_their_place(tmp_path, args, message
 def test_a_word_of_jax_that_is_no_option_is_refused_with_the_option_that_is_meant(word, meant):
     with pytest.raises(InputError, match=f"no such option; .*{meant}"):
         autoshard.plan(layer, X, W, **{word: 1}, **ASKED)
+
+
+def scaled(x, **scales):
+    return x * scales.get("scale", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "meant"),
+    [
+        ("memory_limt", "1GiB", "write memory_limit="),
+        ("donate_argnum", 0, "write donate_argnums="),
+        ("in_shardings", None, "is no option of planning: state a sharding with constraints="),
+    ],
+)
+def test_a_misspelled_option_is_no_argument_of_a_function_that_takes_any_name(word, value, meant):
+    with pytest.raises(InputError, match=rf"{word}= .*{meant}.*functools.partial\(f, {word}="):
+        autoshard.plan(scaled, X, **{word: value}, **ASKED)
+
+
+@pytest.mark.parametrize(("word", "value"), [("scale", 2.0), ("seeds", X)])
+def test_a_function_that_takes_any_name_gets_names_unlike_options_and_arrays(word, value):
+    plan = autoshard.plan(scaled, X, **{word: value}, **ASKED)
+    assert plan.program.input_names == ("x", word)
+
+
+def test_an_argument_named_like_an_option_is_taken_where_the_function_lists_it():
+    plan = autoshard.plan(lambda x, rate, memory_limits=1.0, **rest: x * rate, X, 1.0, memory_limits=2.0, **ASKED)
+    assert plan.program.input_names == ("x", "rate", "memory_limits")

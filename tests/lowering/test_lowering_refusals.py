@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec as P
 from lowered_programs import f32, mlp, replicated_schedule
 from naive_schedule import MESHES, naive_schedule
 
+import autoshard
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.frontends.jax.function import trace
 from autoshard.interop.jax import auto_mesh
@@ -46,8 +47,31 @@ def test_wrong_arguments_are_named():
     lowered = lower(traced, replicated_schedule(traced.program, MESHES["8"]))
     with pytest.raises(InputError, match=r"argument b is float32\[4\], the program was planned for float32\[8\]"):
         lowered.fn(f32(8), f32(4))
-    with pytest.raises(InputError, match="was traced with arguments"):
+    with pytest.raises(InputError, match="argument b has b/0, which it was planned without, and has no b"):
         lowered.fn(f32(8), [f32(8)])
+
+
+@pytest.mark.parametrize("x", [np.ones((12, 8)), np.ones((7, 8)), np.ones(8)], ids=["other", "odd", "rank"])
+def test_arguments_of_other_shapes_are_told_that_autoshard_jit_plans_them_too(x):
+    plan = autoshard.plan(
+        jnp.tanh, f32(8, 8), mesh={"x": 8}, hardware="tpu_v5e", constraints=[autoshard.Pin("x", '[{"x"}, {}]')]
+    )
+    with pytest.raises(InputError, match=r"the program was planned for float32\[8, 8\]; .*autoshard.jit"):
+        plan.jit()(x.astype(np.float32))
+
+
+def test_a_tree_with_other_leaves_is_told_by_their_paths():
+    plan = autoshard.plan(lambda p: p["w"] * 2, {"w": f32(8)}, mesh={"x": 8}, hardware="tpu_v5e")
+    with pytest.raises(InputError, match=r"argument p has p/b, which it was planned without; .*autoshard.jit"):
+        plan.jit()({"w": np.ones(8, np.float32), "b": np.ones(8, np.float32)})
+
+
+def test_placing_what_cannot_be_cut_as_planned_names_the_planned_shape():
+    plan = autoshard.plan(
+        jnp.tanh, f32(8), mesh={"x": 8}, hardware="tpu_v5e", constraints=[autoshard.Pin("x", '[{"x"}]')]
+    )
+    with pytest.raises(InputError, match=r"planned for float32\[8\]"):
+        plan.place(np.ones(7, np.float32))
 
 
 def test_a_cut_inside_of_a_compound_dimension_is_refused_with_its_layouts():

@@ -17,6 +17,7 @@ from jax import tree_util
 
 from autoshard.errors import InputError
 from autoshard.frontends.jax.in_place import Updates, Watch, check_apart, put_back
+from autoshard.frontends.jax.names import other_structure
 
 _NUMBERS = (bool, int, float, complex)
 
@@ -31,6 +32,9 @@ _MEANT = (
     ("timeout time_budget max_time", "the limit is time_limit='60s'"),
 )  # fmt: skip
 """Words of JAX and others that are no options of planning, and the option to give in their place."""
+_SHARDINGS = ("in_shardings", "out_shardings", "in_specs", "out_specs")
+_MISSPELLED = 0.85
+"""How close to an option (by difflib) a name is that a function does not state itself, to be refused."""
 _MEANT_BY_WORD = {word: meant for words, meant in _MEANT for word in words.split()}
 
 
@@ -112,7 +116,7 @@ class Call:
             before, tree = tree_util.tree_flatten_with_path(was)
             leaves, other = tree_util.tree_flatten(now)
             if tree != other:
-                raise InputError(f"argument {name} was planned as {tree}, called with {other}")
+                raise InputError(other_structure(name, tree, other))
             for (path, old), new, still in zip(before, leaves, self.leaves[k], strict=True):
                 if still:
                     self._same(old, new, name + tree_util.keystr(path))
@@ -264,24 +268,47 @@ def by_position(f: Callable[..., Any], count: int, args: tuple[Any, ...], kwargs
     return placed
 
 
-def check_keywords(f: Callable[..., Any], names: Iterable[str], options: Sequence[str] = ()) -> None:
+def check_keywords(f: Callable[..., Any], given: Mapping[str, Any], options: Sequence[str] = ()) -> None:
     """`InputError` for the first name that is no argument of `f`.
 
-    options: what may have been meant too, by callers that take arguments and options of their own alike.
+    options: what may have been meant too, by callers that take arguments and options of their own alike; then a name
+    that `f` takes by its ``**`` alone must not be one of them misspelled.
     """
     try:
         parameters = inspect.signature(f).parameters
     except (TypeError, ValueError):
         return
-    unknown = next((name for name in names if name not in parameters), None)
-    if unknown is None or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+    unknown = [name for name in given if name not in parameters]
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        for name in unknown if options else ():
+            _check_meant(name, given[name], options)
         return
-    near = difflib.get_close_matches(unknown, [*parameters, *options], n=1)
+    if not unknown:
+        return
+    near = difflib.get_close_matches(unknown[0], [*parameters, *options], n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(parameters) or 'none'}"
     if options:
-        hint = _MEANT_BY_WORD.get(unknown, hint)
-        raise InputError(f"the function has no argument {unknown!r}, and planning has no such option; {hint}")
-    raise InputError(f"the function has no argument {unknown!r}; {hint}")
+        hint = _MEANT_BY_WORD.get(unknown[0], hint)
+        raise InputError(f"the function has no argument {unknown[0]!r}, and planning has no such option; {hint}")
+    raise InputError(f"the function has no argument {unknown[0]!r}; {hint}")
+
+
+def _check_meant(name: str, value: Any, options: Sequence[str]) -> None:
+    """`InputError` for a name that a function takes by its ``**``, where it is hardly an argument: no array, and an
+    option misspelled or a word of JAX for shardings.
+    """
+    if any(hasattr(leaf, "shape") and hasattr(leaf, "dtype") for leaf in tree_util.tree_leaves(value)):
+        return
+    if name in _SHARDINGS:
+        told = f"{name}= is no option of planning: {_MEANT_BY_WORD[name]}"
+    elif near := difflib.get_close_matches(name, options, n=1, cutoff=_MISSPELLED):
+        told = f"{name}= is close to the option {near[0]}= of planning: write {near[0]}="
+    else:
+        return
+    raise InputError(
+        f"{told}. The function takes any name and does not list {name}; where it is an argument of it, bind it with "
+        f"functools.partial(f, {name}=...)"
+    )
 
 
 def told_to_planning(f: Callable[..., Any], count: int, options: Mapping[str, Any]) -> tuple[str, ...]:

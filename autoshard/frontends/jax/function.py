@@ -17,6 +17,7 @@ from autoshard.frontends.jax.effects import effects_given
 from autoshard.frontends.jax.equal import merge_equal
 from autoshard.frontends.jax.facts import is_extended, key_of
 from autoshard.frontends.jax.in_place import UPDATED
+from autoshard.frontends.jax.names import path_of, paths_of, unique
 from autoshard.frontends.jax.parts import Loop, Parts, parts_given
 from autoshard.frontends.jax.placement import constraint_attrs
 from autoshard.frontends.jax.read import JaxOp, JaxprReader
@@ -83,6 +84,17 @@ class TracedFunction:
         """The arguments as trees of `jax.ShapeDtypeStruct`."""
         return tuple(jax.tree_util.tree_unflatten(self.in_tree, self.in_types))
 
+    @property
+    def argument_names(self) -> list[str]:
+        """Names of the arguments in `in_tree`, as the names of inputs begin."""
+        count, start, names = len(self.in_tree.children()), 0, []
+        usual = argument_names(self.function, count, None)
+        for k, child in enumerate(self.in_tree.children()):
+            inputs = self.program.input_names[start : start + child.num_leaves]
+            names.append(inputs[0].split("/")[0] if inputs else usual[k])
+            start += child.num_leaves
+        return names
+
 
 def trace(
     f: Callable[..., Any],
@@ -145,7 +157,7 @@ def trace(
     mark_zeros(body)
 
     leaves = len(jaxpr.in_avals)
-    input_names = _unique([_path(n, path) for n, spec in zip(names, abstract, strict=True) for path in _paths(spec)])
+    input_names = unique([path_of(n, path) for n, spec in zip(names, abstract, strict=True) for path in paths_of(spec)])
     for value, input_name in zip(body.args[:leaves], input_names, strict=True):
         value.name = input_name
     consts = _drop_unused_consts(body, leaves, reader.consts)
@@ -327,43 +339,12 @@ def _sharding_of(leaf: Any, where: str) -> StatedSharding | None:
     return StatedSharding(attrs["sharding"], axes, attrs.get("mesh"), attrs.get("devices", ()))
 
 
-def _paths(tree: Any) -> list[Any]:
-    return [path for path, _ in tree_util.tree_flatten_with_path(tree)[0]]
-
-
 def _output_names(result: Any, call: Call) -> tuple[str, ...]:
     """Names of a result's leaves; those that are the new state of arguments have these arguments' paths."""
     updates = call.updates
     own = result[0] if updates.handed_back else result
-    updated = (_path(f"out/{UPDATED}/{n}", path) for n, path in zip(updates.names, updates.paths, strict=True))
-    return _unique([*(_path("out", path) for path in _paths(own)), *updated])
-
-
-def leaf_paths(first: str, tree: Any) -> tuple[tuple[str, ...], Any]:
-    """The paths of a pytree's leaves, as an argument of this name has them, and its structure."""
-    return _unique([_path(first, path) for path in _paths(tree)]), tree_util.tree_structure(tree)
-
-
-def _path(first: str, keys: Iterable[Any]) -> str:
-    return "/".join([first, *map(_key, keys)])
-
-
-def _key(key: Any) -> str:
-    """One pytree key: dictionary key, field name, or index."""
-    for attribute in ("name", "key", "idx"):
-        if hasattr(key, attribute):
-            return str(getattr(key, attribute))
-    return str(key)
-
-
-def _unique(names: Sequence[str]) -> tuple[str, ...]:
-    """Names made different with ``~2`` where two leaves would share one (a dictionary key with a slash in it)."""
-    seen: dict[str, int] = {}
-    out: list[str] = []
-    for n in names:
-        seen[n] = seen.get(n, 0) + 1
-        out.append(n if seen[n] == 1 else f"{n}~{seen[n]}")
-    return tuple(out)
+    updated = (path_of(f"out/{UPDATED}/{n}", path) for n, path in zip(updates.names, updates.paths, strict=True))
+    return unique([*(path_of("out", path) for path in paths_of(own)), *updated])
 
 
 def _donated(arguments: Sequence[Any], chosen: Sequence[bool]) -> frozenset[int]:

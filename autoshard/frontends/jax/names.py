@@ -1,0 +1,65 @@
+"""Names of arguments and results: paths of the leaves of pytrees."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from jax import tree_util
+
+
+def leaf_paths(first: str, tree: Any) -> tuple[tuple[str, ...], Any]:
+    """The paths of a pytree's leaves, as an argument of this name has them, and its structure."""
+    return unique([path_of(first, path) for path in paths_of(tree)]), tree_util.tree_structure(tree)
+
+
+def path_of(first: str, keys: Iterable[Any]) -> str:
+    """The path of a leaf: the name of its argument, then its keys."""
+    return "/".join([first, *map(_key, keys)])
+
+
+def _key(key: Any) -> str:
+    """One pytree key: dictionary key, field name, or index."""
+    for attribute in ("name", "key", "idx"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    return str(key)
+
+
+def unique(names: Sequence[str]) -> tuple[str, ...]:
+    """Names made different with ``~2`` where two leaves would share one (a dictionary key with a slash in it)."""
+    seen: dict[str, int] = {}
+    out: list[str] = []
+    for n in names:
+        seen[n] = seen.get(n, 0) + 1
+        out.append(n if seen[n] == 1 else f"{n}~{seen[n]}")
+    return tuple(out)
+
+
+def paths_of(tree: Any) -> list[Any]:
+    """The keys on the way to each leaf, in the order of the leaves."""
+    return [path for path, _ in tree_util.tree_flatten_with_path(tree)[0]]
+
+
+OTHERS = "a plan is for one set of arguments; autoshard.jit(f, ...) plans others at their first call"
+
+
+def other_structure(name: str, planned: Any, called: Any) -> str:
+    """What differs between the structure of an argument that was planned and of one in a call, in words.
+
+    planned, called: structures (`jax.tree.structure`), which are different.
+    """
+    had, has = (
+        leaf_paths(name, tree_util.tree_unflatten(tree, range(tree.num_leaves)))[0] for tree in (planned, called)
+    )
+    more, fewer = [path for path in has if path not in had], [path for path in had if path not in has]
+    told = []
+    if more:
+        told.append(f"has {_some(more)}, which it was planned without")
+    if fewer:
+        told.append(f"has no {_some(fewer)}, which it was planned with")
+    if not told:
+        told = ["has the leaves that it was planned with, in containers of other types or with other static parts"]
+    return f"argument {name} {', and '.join(told)}; {OTHERS}"
+
+
+def _some(paths: Sequence[str]) -> str:
+    return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"

@@ -1,0 +1,63 @@
+"""The arguments of a call beside those that a function was planned for."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import numpy as np
+from jax import tree_util
+
+from autoshard.errors import InputError
+from autoshard.frontends.jax.function import TracedFunction
+from autoshard.frontends.jax.names import OTHERS, other_structure
+
+
+def flat_arguments(traced: TracedFunction, call_args: tuple[Any, ...]) -> list[Any]:
+    """The leaves of a call's arguments, with the types the function was traced with; `InputError` where they differ."""
+    leaves, tree = tree_util.tree_flatten(call_args)
+    if tree != traced.in_tree:
+        raise InputError(_other_arguments(traced, call_args))
+    named = zip(leaves, traced.in_types, traced.program.input_names, strict=True)
+    return [_as_traced(x, wanted, name) for x, wanted, name in named]
+
+
+@contextmanager
+def told_of_arguments(traced: TracedFunction, call_args: tuple[Any, ...]) -> Iterator[None]:
+    """Where JAX refuses these arguments and they differ from those that were planned, an `InputError` says so."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (ValueError, TypeError):
+        try:
+            flat_arguments(traced, call_args)
+        except InputError as error:
+            raise error from None
+        raise
+
+
+def _other_arguments(traced: TracedFunction, call_args: tuple[Any, ...]) -> str:
+    """What is different in the structure of the arguments."""
+    planned = traced.in_tree.children()
+    name = traced.program.name
+    if len(planned) != len(call_args):
+        return f"{name} was planned for {len(planned)} arguments, called with {len(call_args)}"
+    names = traced.argument_names
+    for k, (was, argument) in enumerate(zip(planned, call_args, strict=True)):
+        now = tree_util.tree_structure(argument)
+        if was != now:
+            return other_structure(names[k], was, now)
+    return f"{name} was planned for {traced.in_tree}, called with {tree_util.tree_structure(call_args)}"
+
+
+def _as_traced(x: Any, wanted: jax.ShapeDtypeStruct, name: str) -> Any:
+    """The argument with the type that it was traced with; Python numbers are converted, arrays must fit."""
+    if not hasattr(x, "dtype"):
+        x = np.asarray(x, wanted.dtype)
+    if tuple(np.shape(x)) != tuple(wanted.shape) or x.dtype != wanted.dtype:
+        raise InputError(
+            f"argument {name} is {x.dtype}{list(np.shape(x))}, "
+            f"the program was planned for {wanted.dtype}{list(wanted.shape)}; {OTHERS}"
+        )
+    return x
