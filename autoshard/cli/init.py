@@ -8,24 +8,6 @@ import typer
 from autoshard.cli.common import reports_errors
 from autoshard.errors import InputError, listing
 
-FRAME = """\
-# What to plan, on which mesh and machine. Change what is below, then: autoshard solve {file}
-function: {function} # module:name; the module is looked for beside this file first
-args: # shape and type of every argument, by name; pytrees as mappings and lists
-  x: "float32[128, 512]"
-# specs: module:function # in place of args: it returns them as jax.ShapeDtypeStructs (jax.eval_shape makes those)
-
-mesh: {{data: 2, model: 4}} # or {{devices: 8, axes: [data, model]}}: the sizes are searched
-hardware: {hardware} # autoshard hardware lists the machines
-
-# pins: # shardings that must hold; {{}} is not cut, ? may be cut further
-#   x: '[{{"data"}}, {{?}}]'
-# memory_limit: 12GiB # per device; the device's own where nothing is said
-# donate: [0] # arguments whose memory the step may reuse: its state
-time_limit: 60s
-verify: true # check the plan, also against one device
-"""
-
 
 def examples() -> dict[str, Path]:
     """The configs that come with autoshard, by name."""
@@ -49,9 +31,10 @@ def init(
     show_list: Annotated[bool, typer.Option("--list", help="List the examples.")] = False,
 ) -> None:
     """Begin: write a config to change, an example or a frame for a function of your own."""
+    from autoshard.cli.frame import frame, parameters_of
     from autoshard.files import check_writable, write_text
 
-    known = examples()
+    known, unread = examples(), ""
     if show_list:
         for name, file in known.items():
             first = file.read_text(encoding="utf-8").splitlines()[0]
@@ -64,7 +47,12 @@ def init(
         if not colon or not name.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
             raise InputError(f"--function: found {function!r}; write module:name, such as train:step")
         file = output or Path(f"{name}.yaml")
-        text = FRAME.format(file=file, function=function, hardware=hardware)
+        parameters = parameters_of(function, (Path.cwd(), file.parent))
+        text = frame(function, hardware, file, parameters)
+        if parameters is None:
+            unread = (
+                f"{module} has no function {name} that could be read: the argument x in it stands for its arguments\n"
+            )
     else:
         wanted = example or "quickstart"
         if wanted not in known:
@@ -75,4 +63,4 @@ def init(
         raise InputError(f"{file} exists; --output names another file, --force replaces it")
     check_writable(file)
     write_text(file, text)
-    print(f"wrote {file}\nnext: autoshard solve {file}")
+    print(f"wrote {file}\n{unread}next: autoshard solve {file}")

@@ -2,8 +2,10 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from autoshard.cli import main
 from autoshard.cli.init import examples
@@ -46,6 +48,45 @@ def test_a_frame_for_a_function_is_a_config_that_can_be_solved(capsys: pytest.Ca
     Path("step.yaml").write_text(re.sub(r"verify: true", "verify: false", text))
     assert main(["solve", "step.yaml"]) == 0
     assert "step on h100, mesh data=2 x model=4" in capsys.readouterr().out
+
+
+def framed(source: str, name: str = "step") -> dict[str, Any]:
+    """The config that is written for a function of a module with this text."""
+    Path("framed.py").write_text(source)
+    assert main(["init", "--function", f"framed:{name}", "-o", "frame.yaml"]) == 0
+    return yaml.safe_load(Path("frame.yaml").read_text())
+
+
+def test_a_frame_names_the_parameters_of_the_function_in_their_order() -> None:
+    read = framed("def step(params, tokens, *, key, rate: float): ...")
+    assert read["args"] == {
+        "params": {"w": "float32[512, 512]"}, "tokens": "int32[128]", "key": "uint32[2]", "rate": "float32[]",
+    }  # fmt: skip
+    assert "# donate: [params]" in Path("frame.yaml").read_text()
+
+
+def test_parameters_with_defaults_are_proposed_as_comments() -> None:
+    assert list(framed("def step(x, scale=1.0): ...")["args"]) == ["x"]
+    assert '# scale: "float32' in Path("frame.yaml").read_text()
+
+
+def test_a_function_that_another_makes_has_the_parameters_of_that() -> None:
+    assert list(framed("import jax\ndef train(w, x): ...\nstep = jax.jit(train)")["args"]) == ["w", "x"]
+
+
+def test_the_module_of_a_frame_is_read_and_not_run(tmp_path: Path) -> None:
+    framed("from pathlib import Path\nPath('ran').touch()\ndef step(x): ...")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_function_that_cannot_be_read_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(framed("x = 1")["args"]) == ["x"]
+    assert "framed has no function step that could be read" in capsys.readouterr().out
+
+
+def test_a_frame_with_a_tree_and_an_array_can_be_solved() -> None:
+    framed("import jax.numpy as jnp\ndef step(params, x): return jnp.tanh(x @ params['w']).sum()")
+    assert main(["solve", "frame.yaml"]) == 0
 
 
 @pytest.mark.parametrize(
