@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from autoshard.program.program import Program
+from autoshard.program.types import TensorType
 
 _LONGEST_PREFIX = 4
 """Keys of an output's name, ``out`` included, that may come before the path that it shares with an input."""
@@ -21,11 +22,13 @@ def carried_state(program: Program) -> dict[int, int]:
     """Output slot -> the input whose next value the output seems to be; donated inputs as in `donated_ties`.
 
     An argument that is one array must have its name in the name of the output (``out/w``), or be donated, or have its
-    place in a row of arguments that are all carried (`_in_place`): equal types alone say little.
+    place in a row of arguments that are all carried (`_in_place`), or hold random keys (`_keys`): equal types alone say
+    little.
     """
     others = (number for number in range(len(program.input_names)) if number not in program.donated)
     pairs = _pairs(program, [*sorted(program.donated), *others])
-    return pairs | _in_place(program, pairs)
+    pairs = pairs | _in_place(program, pairs)
+    return pairs | _keys(program, pairs)
 
 
 def with_carried(program: Program) -> Program:
@@ -95,6 +98,25 @@ def _in_place(program: Program, pairs: dict[int, int]) -> dict[int, int]:
         else:
             break
     return found if seen else {}
+
+
+def _keys(program: Program, pairs: dict[int, int]) -> dict[int, int]:
+    """Random keys that a step returns beside its state, anywhere: of a type that one argument has and one output."""
+    inputs: dict[TensorType, list[int]] = {}
+    outputs: dict[TensorType, list[int]] = {}
+    for name, value in zip(program.input_names, program.body.args, strict=False):
+        if "/" not in name and value not in pairs.values() and _is_key(program.type_of(value)):
+            inputs.setdefault(program.type_of(value), []).append(value)
+    for slot, (name, value) in enumerate(zip(program.output_names, program.body.results, strict=True)):
+        if name.count("/") == 1 and slot not in pairs:
+            outputs.setdefault(program.type_of(value), []).append(slot)
+    one = {kind: values for kind, values in inputs.items() if len(values) == len(outputs.get(kind, ())) == 1}
+    return {outputs[kind][0]: value for kind, (value,) in one.items()} if pairs else {}
+
+
+def _is_key(kind: TensorType) -> bool:
+    """Whether an array is of random keys: typed, or one of threefry as `jax.random.PRNGKey` makes it."""
+    return kind.dtype.startswith("key<") or (kind.dtype == "uint32" and kind.shape == (2,))
 
 
 def _rank(prefix: str, found: dict[int, int], argument: str) -> tuple[int, bool, int, int]:

@@ -98,6 +98,25 @@ def test_a_single_array_behind_an_argument_that_does_not_return_is_not_carried()
     assert names_of(f, {"k": f32(8, 8)}, {"w": f32(8, 8)}, f32(8, 1)) == {"out/0/k": "cache/k"}
 
 
+@pytest.mark.parametrize("key", [jax.random.key(0), jax.random.PRNGKey(0)], ids=["typed", "raw"])
+def test_a_random_key_is_carried_wherever_it_stands_beside_state(key):
+    def f(params, x, key):
+        return jax.tree.map(jnp.sin, params), x.sum(), jax.random.split(key)[0]
+
+    assert names_of(f, PARAMS, BATCH, key)["out/2"] == "key"
+
+
+def test_random_keys_of_one_type_are_not_told_apart():
+    def f(params, x, dropout, noise):
+        return jax.tree.map(jnp.sin, params), x.sum(), jax.random.split(noise)[0]
+
+    assert "out/2" not in names_of(f, PARAMS, BATCH, jax.random.key(0), jax.random.key(1))
+
+
+def test_a_random_key_alone_is_no_state():
+    assert names_of(lambda key, x: (x, jax.random.split(key)[0]), jax.random.key(0), BATCH) == {}
+
+
 def test_another_type_is_not_carried():
     assert names_of(lambda p: {"w": p["w"].astype(jnp.bfloat16)}, {"w": f32(8, 8)}) == {}
 
