@@ -17,12 +17,21 @@ LEAST_S = 0.1
 
 @dataclass
 class Clock:
-    """Seconds of `time.monotonic` without those that do not count; calling it tells the time."""
+    """Seconds of `time.monotonic` without those that do not count; calling it tells the time.
+
+    told: called when it begins to stand still, as compilation of our own code does not count.
+    """
 
     not_counted_s: float = 0.0
+    told: Callable[[], None] | None = None
 
     def __call__(self) -> float:
         return time.monotonic() - self.not_counted_s
+
+    def stand(self) -> None:
+        """Tell that seconds which do not count begin."""
+        if self.told is not None:
+            self.told()
 
     def leave_out(self, seconds: float) -> None:
         """Let seconds that have passed not count."""

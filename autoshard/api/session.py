@@ -280,9 +280,7 @@ def train(plan: "Plan", problem: Workload, steps: int, seed: int, progress: Call
     batches = model.batches(seed)
     losses: list[float] = []
     for number in range(steps):
-        batch = next(batches)
-        if plan.program.host_inputs:  # inputs that live on the host are taken from there only
-            state, batch = plan.place(state, batch)
+        state, batch = plan.place(state, next(batches))  # arrays of one kind from the first step on, compiled for once
         state, metrics = step(state, batch)
         losses.append(float(metrics["loss"]))
         progress(f"training: step {number + 1} of {steps}, loss {losses[-1]:.4f}")

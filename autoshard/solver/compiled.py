@@ -53,6 +53,7 @@ class _Compilation(event.Listener):
         self.depth += 1
         if self.depth == 1:
             self.began = time.monotonic()
+            clock.stand()
 
     def on_end(self, event: event.Event) -> None:
         self.depth -= 1

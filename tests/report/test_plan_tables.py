@@ -2,8 +2,9 @@
 
 import pytest
 
+from autoshard.deadline import clock
 from autoshard.report import print_run, summary
-from autoshard.report.progress import Progress, describe
+from autoshard.report.progress import COMPILING, Progress, describe
 from autoshard.report.rows import input_groups, traffic
 
 
@@ -117,9 +118,19 @@ def test_progress_elsewhere_than_on_a_terminal_is_one_line_a_stage(capsys) -> No
     ]
 
 
+def test_progress_says_once_that_our_own_code_is_compiled(capsys) -> None:
+    with Progress() as progress:
+        progress("tracing")
+        clock.stand()
+        clock.stand()
+        progress("tracing")
+    assert [line.split("s  ")[1] for line in capsys.readouterr().err.splitlines()] == ["tracing", COMPILING]
+
+
 def test_quiet_progress_says_nothing(capsys) -> None:
     with Progress(quiet=True) as progress:
         progress("tracing")
+        clock.stand()
     assert capsys.readouterr().err == ""
 
 
