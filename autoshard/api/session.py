@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from autoshard.api.plans import Plan
     from autoshard.frontends.jax.function import TracedFunction
     from autoshard.questions.compare import Comparison
+    from autoshard.request.request import Request
     from autoshard.strategies.choice import StrategyName
 
 PLAN = "plan.json"
@@ -177,16 +178,47 @@ def plan_config(
 
     time_limit_s: wall clock for tracing, building and solving together; by default the config's.
     """
-    from autoshard.api.verbs import plan_request
-    from autoshard.config.asking import request_of_config
+    return traced_problem(config, problem, time_limit_s=time_limit_s, progress=progress).plan()
+
+
+@dataclass(frozen=True)
+class TracedProblem:
+    """What a config describes, with its function traced. options: of the search, whose time began before tracing."""
+
+    config: Config
+    problem: Workload
+    traced: "TracedFunction"
+    options: SearchOptions
+    traced_s: float
+
+    def request(self, options: SearchOptions | None = None) -> "Request":
+        """The request that it makes, with other options where they are given."""
+        from autoshard.config.asking import request_of_config
+
+        return request_of_config(self.config, self.problem, self.traced, options or self.options)
+
+    def plan(self) -> "Plan":
+        """The plan of it, in the time that is left."""
+        from autoshard.api.verbs import plan_request
+
+        return plan_request(self.request()).with_seconds("trace", self.traced_s)
+
+
+def traced_problem(
+    config: Config,
+    problem: Workload,
+    *,
+    time_limit_s: float | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> TracedProblem:
+    """Trace what a config describes, to be planned; arguments as of `plan_config`."""
     from autoshard.planning.interrupting import TRACE_LESS, TRACING, ended_at
 
     options = SearchOptions(progress=progress).within(config.time_limit_s if time_limit_s is None else time_limit_s)
     check_locals(config)
     with ended_at(options.deadline, TRACING, TRACE_LESS):
         traced = trace_config(config, problem, progress)
-    traced_s = options.deadline.spent()
-    return plan_request(request_of_config(config, problem, traced, options)).with_seconds("trace", traced_s)
+    return TracedProblem(config, problem, traced, options, options.deadline.spent())
 
 
 def trace_config(config: Config, problem: Workload, progress: Callable[[str], None] | None = None) -> "TracedFunction":

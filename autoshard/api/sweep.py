@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard import __version__, interrupts
 from autoshard.config.changes import with_changes
-from autoshard.config.load import MAX_BYTES, Config, config_from_document
+from autoshard.config.load import MAX_BYTES, config_from_document
 from autoshard.config.schema_faults import check_key
 from autoshard.config.yaml_text import Document, load_yaml
 from autoshard.errors import AutoshardError, InfeasibleError, InputError, NotFoundError, OutOfTimeError
@@ -26,6 +26,8 @@ from autoshard.files import read_text, write_text
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from autoshard.api.session import TracedProblem
 
 MOST_POINTS = 10_000
 """More points than this are refused: somebody meant fewer."""
@@ -109,7 +111,11 @@ def sweep(
     for number, values in enumerate(itertools.product(*texts)):
         point = dict(zip(keys, values, strict=True))
         row = known.get(values)
-        asked = f"{digest}-{_problem_key(document, _as_changes(point))}" if results is not None else digest
+        if row is None and progress is not None:
+            told = ", ".join(f"{key}={value}" for key, value in point.items())
+            progress(f"point {number + 1} of {count}: {told}")
+        read = _read_point(document, _as_changes(point), time_limit_s)
+        asked = f"{digest}-{_problem_key(read, document, _as_changes(point))}" if results is not None else digest
         if row is not None and row[CONFIG] != asked:
             raise InputError(
                 f"{results}: the row of {', '.join(f'{k}={v}' for k, v in point.items())} is of another problem: what "
@@ -117,11 +123,8 @@ def sweep(
                 "delete this one"
             )
         if row is None:
-            if progress is not None:
-                told = ", ".join(f"{key}={value}" for key, value in point.items())
-                progress(f"point {number + 1} of {count}: {told}")
             with interrupts.noticed() as ctrl_c:
-                figures = _solved(document, _as_changes(point), time_limit_s)
+                figures = _solved(read)
             ctrl_c.check()
             row = {**point, **figures, CONFIG: asked}
         rows.append(row)
@@ -167,19 +170,43 @@ def _texts(key: str, values: Sequence[Any]) -> list[str]:
     return texts
 
 
-def _problem_key(document: Document, changes: Sequence[str]) -> str:
-    """A key of the problem of one point, as code and files state it now; of why there is none, where there is none."""
-    from autoshard.api.kept import question_key
-    from autoshard.api.session import trace_config
-    from autoshard.config.asking import request_of_config
-    from autoshard.config.problem import build_problem
-    from autoshard.search_options import SearchOptions
+@dataclass(frozen=True)
+class _Point:
+    """What the config states at one point, traced once for its key and its plan; or why that cannot be.
 
+    seconds: wall clock that reading and tracing took.
+    """
+
+    stated: "TracedProblem | AutoshardError"
+    seconds: float
+
+
+def _read_point(document: Document, changes: Sequence[str], time_limit_s: float | None) -> _Point:
+    from autoshard.api.session import traced_problem
+    from autoshard.config.problem import build_problem
+
+    began = time.monotonic()
+    stated: TracedProblem | AutoshardError
     try:
         settings = config_from_document(with_changes(document, changes))
-        problem = build_problem(settings)
-        traced = trace_config(settings, problem)
-        return question_key(request_of_config(settings, problem, traced, SearchOptions()))
+        stated = traced_problem(settings, build_problem(settings), time_limit_s=time_limit_s)
+    except AutoshardError as error:
+        stated = error
+    return _Point(stated, time.monotonic() - began)
+
+
+def _problem_key(point: _Point, document: Document, changes: Sequence[str]) -> str:
+    """A key of the problem of one point, as code and files state it now; of why there is none, where there is none."""
+    from autoshard.api.kept import question_key
+    from autoshard.search_options import SearchOptions
+
+    stated = point.stated
+    if isinstance(stated, OutOfTimeError):  # which it may not be the next time
+        stated = _read_point(document, changes, math.inf).stated
+    try:
+        if isinstance(stated, AutoshardError):
+            raise stated
+        return question_key(stated.request(SearchOptions()))
     except AutoshardError as error:
         return _digest(str(error))
 
@@ -199,12 +226,12 @@ def _as_changes(point: Mapping[str, str]) -> list[str]:
     return [f"{key}={value}" for key, value in point.items()]
 
 
-def _solved(document: Document, changes: Sequence[str], time_limit_s: float | None) -> Row:
+def _solved(point: _Point) -> Row:
     """The figures of one point; where it has no plan, its status and why."""
     began = time.monotonic()
     figures: Row = dict.fromkeys(FIGURES)
     try:
-        figures |= _figures(config_from_document(with_changes(document, changes)), time_limit_s)
+        figures |= _figures(point)
     except InfeasibleError as error:
         figures |= {"status": "infeasible", "reason": str(error)}
     except NotFoundError as error:
@@ -213,14 +240,13 @@ def _solved(document: Document, changes: Sequence[str], time_limit_s: float | No
         figures |= {"status": "out of time", "reason": str(error)}
     except AutoshardError as error:
         figures |= {"status": "refused", "reason": str(error)}
-    return {**figures, "seconds": round(time.monotonic() - began, 3)}
+    return {**figures, "seconds": round(point.seconds + time.monotonic() - began, 3)}
 
 
-def _figures(config: Config, time_limit_s: float | None) -> Row:
-    from autoshard.api.session import plan_config
-    from autoshard.config.problem import build_problem
-
-    plan = plan_config(config, build_problem(config), time_limit_s=time_limit_s)
+def _figures(point: _Point) -> Row:
+    if isinstance(point.stated, AutoshardError):
+        raise point.stated
+    plan = point.stated.plan()
     step = plan.step_time.to_dict()
     return {
         "status": plan.status,

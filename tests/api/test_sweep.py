@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from autoshard.api import session
 from autoshard.api import sweep as sweeps
 from autoshard.api.sweep import sweep
 from autoshard.cli import main
@@ -62,13 +63,22 @@ def test_what_the_table_has_is_not_solved_again(config: Path, tmp_path: Path, mo
     assert table.read_text() == both.csv()
 
 
+def test_a_point_is_traced_once_for_its_row_and_its_plan(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traced, trace_config = [], session.trace_config
+    monkeypatch.setattr(session, "trace_config", lambda *given: traced.append(given) or trace_config(*given))
+    sweep(config, {"mesh": MESHES}, results=tmp_path / "t.csv")
+    assert len(traced) == len(MESHES)
+
+
 def test_a_sweep_that_is_stopped_keeps_its_rows(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table, solved = tmp_path / "t.csv", sweeps._solved
 
-    def stopped(document: Any, changes: list[str], limit: float | None) -> Any:
-        if any("model" in change for change in changes):
+    def stopped(point: Any) -> Any:
+        if "model" in point.stated.config.settings.mesh:
             raise KeyboardInterrupt
-        return solved(document, changes, limit)
+        return solved(point)
 
     monkeypatch.setattr(sweeps, "_solved", stopped)
     with pytest.raises(KeyboardInterrupt):
@@ -116,7 +126,7 @@ def test_a_row_of_another_problem_leaves_the_rows_behind_it_in_the_table(
     sweep(config, {"hardware": MACHINES}, results=table)
     before = table.read_text()
     changed = "hardware=tpu_v5e"
-    monkeypatch.setattr(sweeps, "_problem_key", lambda doc, given: "other" if changed in given else key(doc, given))
+    monkeypatch.setattr(sweeps, "_problem_key", lambda *point: "other" if changed in point[-1] else key(*point))
     with pytest.raises(InputError, match="the row of hardware=tpu_v5e is of another problem"):
         sweep(config, {"hardware": MACHINES}, results=table)
     assert table.read_text() == before
