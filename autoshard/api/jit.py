@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
@@ -106,6 +107,8 @@ class PlannedFunction:
 
     def _for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Ready, tuple[Any, ...]]:
         """The plan (with its compiled function) that serves these arguments, and the arrays among them."""
+        from autoshard.frontends.jax.held import HeldChangedError
+
         if kwargs:
             from autoshard.frontends.jax.calls import bound
 
@@ -114,6 +117,8 @@ class PlannedFunction:
         for ready in known:
             try:
                 arrays = ready.arrays(args, kwargs)
+            except HeldChangedError:  # in every step of a loop: it is planned for none
+                raise
             except InputError:  # planned for other static values
                 continue
             self._last = ready.plan
@@ -128,6 +133,7 @@ class PlannedFunction:
         from autoshard.api.kept import keep, kept_plan, key_of, with_stated_locals
         from autoshard.api.verbs import plan_request
         from autoshard.constraints.kernels_of import called_names
+        from autoshard.frontends.jax.dead_work import FORGOTTEN
         from autoshard.frontends.jax.function import trace
         from autoshard.request.arguments import argument_numbers
         from autoshard.request.request import request_of
@@ -142,6 +148,9 @@ class PlannedFunction:
         traced: TracedFunction = trace(
             self.function, *specs, keywords=named, kernels=called_names(words.get("constraints", ())), **told
         )
+        for note in traced.program.warnings:
+            if FORGOTTEN in note:  # nobody looks for notes of a plan that they did not ask for
+                warnings.warn(f"{self.__name__}: {note}", stacklevel=5)
         request = request_of(traced, mesh=self._mesh_given(), hardware=self._machine(), **words)
         key = key_of(request) if self._keep else None
         plan = None if key is None else kept_plan(key, traced)
@@ -239,9 +248,20 @@ def _leaf(leaf: Any) -> Any:
     if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
         return tuple(leaf.shape), str(leaf.dtype), bool(getattr(leaf, "weak_type", False))
     if isinstance(leaf, bool | int | float | complex):
-        return type(leaf)  # an argument, or static: `_Ready.arrays` tells
+        return _number(leaf)  # an argument, or static: `_Ready.arrays` tells
     try:
         hash(leaf)
     except TypeError:
         return type(leaf), id(leaf)
     return type(leaf), leaf
+
+
+def _number(leaf: complex) -> Any:
+    """As of the array that it becomes, which a step may have returned in its place: ``{"step": 0}`` at first."""
+    import jax
+
+    try:
+        aval = jax.typeof(leaf)
+    except OverflowError:
+        return type(leaf)
+    return tuple(aval.shape), str(aval.dtype), bool(aval.weak_type)

@@ -135,8 +135,9 @@ def request_of_call(
     **words: Any,
 ) -> tuple[Request, float]:
     """The request that the arguments of `plan` make, and the seconds that tracing took."""
-    from autoshard.frontends.jax.calls import check_keywords, told_to_planning
+    from autoshard.frontends.jax.calls import told_to_planning
     from autoshard.frontends.jax.function import trace
+    from autoshard.frontends.jax.keywords import check_keywords
 
     if progress is not None and not callable(progress):
         raise InputError(f"progress: expected a function of a text, found {progress!r}")

@@ -4,11 +4,10 @@ A program has arrays only. Everything else in a call (strings, functions, number
 declared static) is part of the traced function, as in `equinox.filter_jit`, and later calls must have the same.
 """
 
-import difflib
 import inspect
 import keyword
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,26 +15,12 @@ import numpy as np
 from jax import tree_util
 
 from autoshard.errors import InputError
+from autoshard.frontends.jax.held import HeldArrays
 from autoshard.frontends.jax.in_place import Updates, Watch, check_apart, put_back
+from autoshard.frontends.jax.keywords import check_keywords
 from autoshard.frontends.jax.names import other_structure
 
 _NUMBERS = (bool, int, float, complex)
-
-_MEANT = (
-    ("in_shardings in_specs in_axis_resources shardings sharding pins pin",
-     """state a sharding with constraints=[autoshard.Pin("x", '[{"data"}, {}]')]; x is an input by its path"""),
-    ("out_shardings out_specs out_axis_resources",
-     """state a sharding with constraints=[autoshard.Pin("out/0", '[{"data"}, {}]')]; out/0 is a result by its path"""),
-    ("devices num_devices mesh_shape axis_sizes axis_names", "the devices are mesh={'data': 2, 'model': 4}"),
-    ("machine device accelerator chip topology", "the machine is hardware='tpu_v5e' (`autoshard hardware` lists them)"),
-    ("memory hbm memory_budget max_memory", "the limit is memory_limit='14GiB'"),
-    ("timeout time_budget max_time", "the limit is time_limit='60s'"),
-)  # fmt: skip
-"""Words of JAX and others that are no options of planning, and the option to give in their place."""
-_SHARDINGS = ("in_shardings", "out_shardings", "in_specs", "out_specs")
-_MISSPELLED = 0.85
-"""How close to an option (by difflib) a name is that a function does not state itself, to be refused."""
-_MEANT_BY_WORD = {word: meant for words, meant in _MEANT for word in words.split()}
 
 
 @dataclass(frozen=True)
@@ -54,7 +39,8 @@ class Call:
     names: of the arguments, positional ones first. keywords: names of the last arguments, which go by keyword. static:
     numbers of the arguments that are static as a whole. leaves: for each other argument, which leaves are static.
     result: known once the function was traced: the tree of the result, its leaves (None for arrays), and which of them
-    are static. updates: what the function changes in place of its arguments, known then too.
+    are static. updates: what the function changes in place of its arguments, known then too. held: the arrays in static
+    objects.
     """
 
     function: Callable[..., Any]
@@ -66,6 +52,7 @@ class Call:
     leaves: dict[int, tuple[bool, ...]] = field(default_factory=dict)
     result: tuple[Any, tuple[Any, ...], tuple[bool, ...]] | None = None
     updates: Updates = field(default_factory=Updates)
+    held: HeldArrays = field(default_factory=lambda: HeldArrays({}))
 
     @property
     def plain(self) -> bool:
@@ -78,6 +65,13 @@ class Call:
     def open(self) -> tuple[int, ...]:
         """Numbers of the arguments that are not static as a whole."""
         return tuple(k for k in range(len(self.arguments)) if k not in self.static)
+
+    def statics(self) -> Iterator[tuple[str, Any]]:
+        """Static arguments and leaves by their paths."""
+        yield from ((self.names[k], self.arguments[k]) for k in sorted(self.static))
+        for k, flags in self.leaves.items():
+            leaves = tree_util.tree_flatten_with_path(self.arguments[k])[0]
+            yield from ((self.names[k] + tree_util.keystr(p), x) for (p, x), s in zip(leaves, flags, strict=True) if s)
 
     def arrays(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
         """The arguments of a call that hold arrays, with None in place of every static leaf."""
@@ -134,6 +128,7 @@ class Call:
                 f"{name} is static: the function was planned with {_short(was)}, called with {_short(now)}; plan it "
                 "for that value too"
             )
+        self.held.check_same(name, now)
 
     def traced(self) -> Callable[..., Any]:
         """The function of `arrays` alone; its result has None in place of every static leaf.
@@ -146,6 +141,7 @@ class Call:
             watch = Watch({k: arguments[k] for k in self.open})
             count = len(arguments) - len(self.keywords)
             result = self.function(*arguments[:count], **dict(zip(self.keywords, arguments[count:], strict=True)))
+            self.held.check_unchanged()
             leaves, tree = tree_util.tree_flatten(result)
             still = _still(result, lambda x: not hasattr(x, "dtype"))
             self.result = (tree, tuple(x if s else None for x, s in zip(leaves, still, strict=True)), still)
@@ -217,6 +213,7 @@ def read_call(
     call = Call(f, arguments, tuple(names), tuple(kwargs), frozenset(static), frozenset(donated - static))
     for k in call.open:
         call.leaves[k] = _still(arguments[k], lambda x: not hasattr(x, "shape") or not hasattr(x, "dtype"))
+    call.held = HeldArrays(dict(call.statics()))
     return call
 
 
@@ -266,49 +263,6 @@ def by_position(f: Callable[..., Any], count: int, args: tuple[Any, ...], kwargs
             f"called with {', '.join(passed)}; {advice}"
         )
     return placed
-
-
-def check_keywords(f: Callable[..., Any], given: Mapping[str, Any], options: Sequence[str] = ()) -> None:
-    """`InputError` for the first name that is no argument of `f`.
-
-    options: what may have been meant too, by callers that take arguments and options of their own alike; then a name
-    that `f` takes by its ``**`` alone must not be one of them misspelled.
-    """
-    try:
-        parameters = inspect.signature(f).parameters
-    except (TypeError, ValueError):
-        return
-    unknown = [name for name in given if name not in parameters]
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        for name in unknown if options else ():
-            _check_meant(name, given[name], options)
-        return
-    if not unknown:
-        return
-    near = difflib.get_close_matches(unknown[0], [*parameters, *options], n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(parameters) or 'none'}"
-    if options:
-        hint = _MEANT_BY_WORD.get(unknown[0], hint)
-        raise InputError(f"the function has no argument {unknown[0]!r}, and planning has no such option; {hint}")
-    raise InputError(f"the function has no argument {unknown[0]!r}; {hint}")
-
-
-def _check_meant(name: str, value: Any, options: Sequence[str]) -> None:
-    """`InputError` for a name that a function takes by its ``**``, where it is hardly an argument: no array, and an
-    option misspelled or a word of JAX for shardings.
-    """
-    if any(hasattr(leaf, "shape") and hasattr(leaf, "dtype") for leaf in tree_util.tree_leaves(value)):
-        return
-    if name in _SHARDINGS:
-        told = f"{name}= is no option of planning: {_MEANT_BY_WORD[name]}"
-    elif near := difflib.get_close_matches(name, options, n=1, cutoff=_MISSPELLED):
-        told = f"{name}= is close to the option {near[0]}= of planning: write {near[0]}="
-    else:
-        return
-    raise InputError(
-        f"{told}. The function takes any name and does not list {name}; where it is an argument of it, bind it with "
-        f"functools.partial(f, {name}=...)"
-    )
 
 
 def told_to_planning(f: Callable[..., Any], count: int, options: Mapping[str, Any]) -> tuple[str, ...]:
