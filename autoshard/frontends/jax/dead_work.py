@@ -34,7 +34,7 @@ class LiveWork:
         largest, _ = max(gone, key=lambda item: item[1])
         where = f", the most at {largest.source}" if largest.source else ""
         return (
-            f"{dead / total:.0%} {FORGOTTEN}{where}: is the state returned? What feeds no output "
+            f"{dead / total:.0%} of the matmul FLOP feed no output{where}: is the state returned? What feeds no output "
             "is neither planned nor run; what it changes in dictionaries and objects has to be among its results"
         )
 
