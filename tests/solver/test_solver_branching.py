@@ -81,6 +81,17 @@ def test_a_node_that_gives_less_here_than_usual_is_not_split_for_what_it_gave_el
     assert found.choose(dict.fromkeys((0, 1), HALF), 10.0, 10.0, lambda node, _: 10.0 if node == 0 else 14.0) == 1
 
 
+def test_the_second_half_is_not_tried_where_the_first_one_already_gives_too_little() -> None:
+    tried: list[tuple[int, bool]] = []
+
+    def trial(node: int, kept: np.ndarray) -> float:
+        tried.append((node, bool(kept[0])))
+        return 15.0 if node == 0 else 10.1
+
+    assert branching().choose(dict.fromkeys((0, 1), HALF), 10.0, 10.0, trial) == 0
+    assert tried == [(0, True), (0, False), (1, True)]
+
+
 def aimed(bounds: list[float]) -> tuple[list[float], list[float]]:
     """Steps with one slot that is too full by half, after passes with these bounds: prices, and lengths of steps."""
     prices = aiming_prices(1)

@@ -91,16 +91,20 @@ class Branching:
         known = [node for node in options if self._times(node) >= RELIABLE]
         ahead = sorted(known, key=self._usually)[:LOOKED_AT]
         best, chosen = math.inf, next(iter(options))
-        for node in (*(node for node in options if node not in known), *ahead):
-            first = options[node]
-            shares = [(trial(node, kept) - bound) / max(missing, 1.0) for kept in (first, ~first)]
-            grows = growth(*(self._expected(node, half, share) for half, share in enumerate(shares)))
-            for half, share in enumerate(shares):
-                self.learn_trial(node, half, share)
-            if min(shares) >= 1.0:
-                return node
-            if grows < best:
-                best, chosen = grows, node
+        for node in (*ahead, *(node for node in options if node not in known)):
+            expected, tried = [1.0, 1.0], [1.0, 1.0]
+            usual = [self._usual(node, half) for half in (0, 1)]
+            for half in sorted((0, 1), key=usual.__getitem__):
+                kept = ~options[node] if half else options[node]
+                tried[half] = (trial(node, kept) - bound) / max(missing, 1.0)
+                expected[half] = self._expected(node, half, tried[half])
+                self.learn_trial(node, half, tried[half])
+                if growth(*expected) >= best:  # whatever the other half gives
+                    break
+            else:
+                if min(tried) >= 1.0:
+                    return node
+                best, chosen = growth(*expected), node
         return chosen
 
     def _of(self, node: int) -> tuple[Gains, Gains]:
@@ -111,12 +115,14 @@ class Branching:
         trials, splits = self._of(node)
         return min(t + s for t, s in zip(trials.count, splits.count, strict=True))
 
-    def _usually(self, node: int) -> float:
-        """How a tree grows by what halves of a node gave on average, or trials of it while it was seldom split at."""
+    def _usual(self, node: int, half: int) -> float:
+        """What a half of a node gave on average, or trials of it while it was seldom split at."""
         trials, splits = self._of(node)
-        return growth(
-            *(splits.mean(h, 1.0) if splits.count[h] >= BELIEVED else trials.mean(h, 1.0) for h in (0, 1))
-        )  # fmt: skip
+        return (splits if splits.count[half] >= BELIEVED else trials).mean(half, 1.0)
+
+    def _usually(self, node: int) -> float:
+        """How a tree grows by that."""
+        return growth(self._usual(node, 0), self._usual(node, 1))
 
     def _expected(self, node: int, half: int, tried: float) -> float:
         """What a half will give that gave so much in a trial."""
