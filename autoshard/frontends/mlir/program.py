@@ -20,6 +20,7 @@ from autoshard.interop.sdy import is_maximal, mesh_from_attr, sharding_from_attr
 from autoshard.program.program import Block, Op, Origin, Program, Value
 from autoshard.program.rule import ShardingRule
 from autoshard.program.types import TensorType
+from autoshard.propagation.directions import Direction
 from autoshard.rules import rule_for
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
@@ -207,12 +208,14 @@ class _Reader:
         attrs: dict[str, Any] = {}
         if op.name in ("sdy.sharding_constraint", "sdy.reshard"):
             self._state(results[0], op.attributes["sharding"])
-            kind = "sharding_constraint"
+            kind = op.name.removeprefix("sdy.")
         else:
             self._stated_results(op, results)
         if op.name == "sdy.propagation_barrier":
             attrs["allowed_direction"] = ir.IntegerAttr(op.attributes["allowed_direction"]).value
             kind = "propagation_barrier"
+        if kind == "reshard":  # its operand and its result are apart: nothing passes either way
+            attrs["allowed_direction"] = int(Direction.NONE)
         if op.name == "stablehlo.bitcast_convert":
             attrs["elementwise"] = self._type(operands[0]).shape == self._type(results[0]).shape
         if "has_side_effect" in op.attributes and ir.BoolAttr(op.attributes["has_side_effect"]).value:
@@ -224,7 +227,7 @@ class _Reader:
 
     def _rule(self, op: ir.Operation, kind: str, operands: Sequence[int], results: Sequence[int]) -> ShardingRule:
         types = [self._type(v) for v in operands], [self._type(v) for v in results]
-        if kind == "propagation_barrier":
+        if kind in ("propagation_barrier", "reshard"):
             return identity(types[1][0].shape)
         if "sdy.sharding_rule" in op.attributes:
             attr = op.attributes["sdy.sharding_rule"]
