@@ -172,7 +172,7 @@ def _synchronise_groups(run: Run) -> None:
             continue
         members = [graph.shared.get(m, m) for m in members]
         numbers = [graph.holders[m] for m in members]
-        stated = [n for n in numbers if n >= 0 and not _is_open_and_empty(graph.steps.specs[n])]
+        stated = [n for n in numbers if n >= 0 and not is_open_and_empty(graph.steps.specs[n])]
         if stated and all(n == stated[0] for n in stated):
             for member, old in zip(members, numbers, strict=True):
                 if old != stated[0]:
@@ -181,7 +181,8 @@ def _synchronise_groups(run: Run) -> None:
                     _assign(graph, member, stated[0])
 
 
-def _is_open_and_empty(spec: Spec) -> bool:
+def is_open_and_empty(spec: Spec) -> bool:
+    """Whether a spec says nothing: every dimension is open and without axes."""
     return all(d.is_open and not d.axes for d in spec.dims)
 
 

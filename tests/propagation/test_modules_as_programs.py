@@ -23,6 +23,36 @@ func.func @main(%a: tensor<8x8xf32>{given}) -> tensor<8x8xf32> {{
 }}"""
 X = ' {sdy.sharding = #sdy.sharding<@mesh, [{?}, {"x", ?}]>}'
 
+LOOP = """
+sdy.mesh @mesh = <["x"=2, "y"=4]>
+func.func @main(%a: tensor<8x8xf32>{of_carried}, %b: tensor<8x8xf32>{of_other}) -> (tensor<8x8xf32>, tensor<8x8xf32>) {{
+  %i = stablehlo.constant dense<0> : tensor<i32>
+  %other = stablehlo.negate %b : tensor<8x8xf32>
+  sdy.sharding_group %other group_id=0 : tensor<8x8xf32>
+  %r:2 = stablehlo.while(%j = %i, %carried = %a) : tensor<i32>, tensor<8x8xf32>
+  cond {{
+    %p = stablehlo.compare LT, %j, %j : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %p : tensor<i1>
+  }} do {{
+    sdy.sharding_group %carried group_id=0 : tensor<8x8xf32>
+    %z = stablehlo.tanh %carried : tensor<8x8xf32>
+    stablehlo.return %j, %z : tensor<i32>, tensor<8x8xf32>
+  }}
+  return %r#1, %other : tensor<8x8xf32>, tensor<8x8xf32>
+}}
+"""
+
+DIFFERENT = """
+sdy.mesh @mesh = <["x"=2, "y"=4]>
+func.func @main(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", ?}, {?}]>},
+                %b: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y", ?}, {?}]>}) -> tensor<8x8xf32> {
+  sdy.sharding_group %a group_id=0 : tensor<8x8xf32>
+  sdy.sharding_group %b group_id=0 : tensor<8x8xf32>
+  %0 = stablehlo.negate %a : tensor<8x8xf32>
+  return %0 : tensor<8x8xf32>
+}
+"""
+
 
 def test_a_closed_reshard_does_not_bind_its_operand() -> None:
     text = RESHARD.format(given="", stated='[{"y"}, {}]', returned="%2")
@@ -37,3 +67,32 @@ def test_nothing_passes_an_open_reshard() -> None:
 def test_a_reshard_that_nothing_uses_is_dead() -> None:
     text = RESHARD.format(given="", stated='[{"y"}, {}]', returned="%0")
     assert [op.kind for op, _ in read_mlir(text).program.walk()] == ["tanh"]
+
+
+def test_the_argument_of_a_loop_follows_its_group() -> None:
+    arguments, _ = shardings(LOOP.format(of_carried="", of_other=X))
+    assert arguments[0] == '[{?}, {"x", ?}]'
+
+
+def test_what_reaches_the_argument_of_a_loop_is_not_passed_on_to_its_group() -> None:
+    arguments, _ = shardings(LOOP.format(of_carried=X, of_other=""))
+    assert arguments[1] == "[{?}, {?}]"
+
+
+def test_members_that_start_from_different_shardings_keep_them() -> None:
+    arguments, _ = shardings(DIFFERENT)
+    assert [a.split(",")[0] for a in arguments] == ['[{"x"', '[{"y"']
+
+
+def test_groups_that_share_a_value_are_one() -> None:
+    text = """
+    sdy.mesh @mesh = <["x"=2]>
+    func.func @main(%a: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", ?}]>}, %b: tensor<8xf32>,
+                    %c: tensor<8xf32>) -> tensor<8xf32> {
+      return %a : tensor<8xf32>
+    }"""
+    read = read_mlir(text)
+    assert read.mesh is not None
+    a, b, c = read.program.body.args
+    found = propagate(read.program, read.mesh, read.shardings, groups=[[a, b], [b, c]])
+    assert {str(found.values[v]) for v in (a, b, c)} == {'[{"x", ?}]'}

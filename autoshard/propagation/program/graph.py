@@ -13,8 +13,9 @@ from autoshard.errors import UnsupportedError
 from autoshard.program.program import Block, Op, Origin, Program
 from autoshard.program.rule import ShardingRule
 from autoshard.propagation.directions import Direction, OpClass
-from autoshard.propagation.graph import NO_HOLDER, Graph, Node
+from autoshard.propagation.graph import NO_HOLDER, Graph, Node, new_graph
 from autoshard.propagation.op_classes import CONSTRAINTS, EDGES, is_constant, is_elementwise, keeps_constant, op_class
+from autoshard.propagation.program.groups import members_to_open, tie
 from autoshard.propagation.program.regions import region_op
 from autoshard.propagation.spec import Dim, Spec
 from autoshard.propagation.step import StepRule, identity_rule
@@ -60,19 +61,28 @@ def build_graph(
 
     specs: the user's shardings, by value id. groups: value ids. outputs: index and sharding of program outputs.
     """
-    return Builder(program, graph, dict(specs)).build(groups, outputs)
+    opened = frozenset[int]()
+    if groups:
+        trial = Builder(program, new_graph(graph.meshes), dict(specs))
+        trial.build((), ())
+        opened = members_to_open(trial, groups)
+    return Builder(program, graph, dict(specs), opened).build(groups, outputs)
 
 
 @dataclass
 class Builder:
     """Walks the program once, and adds holders and nodes to a graph.
 
-    pending: edges of loops that still lack what the body hands back, by op id.
+    opened: values with an open constraint behind them, which a sharding group ties in their place. behind: the holders
+    of these constraints. pending: edges of loops that still lack what the body hands back, by op id. carried: arguments
+    of loops that share the holder of the loop's result.
     """
 
     program: Program
     graph: Graph
     specs: dict[int, Spec]
+    opened: frozenset[int] = frozenset()
+    behind: dict[int, int] = field(default_factory=dict)
     holder_of: dict[int, int] = field(default_factory=dict)
     copies: dict[int, list[int]] = field(default_factory=dict)
     nodes_of: dict[int, list[int]] = field(default_factory=dict)
@@ -85,20 +95,18 @@ class Builder:
     redirected: dict[int, Op] = field(default_factory=dict)
     bound: dict[int, Op] = field(default_factory=dict)
     pending: dict[int, list[Node]] = field(default_factory=dict)
+    carried: set[int] = field(default_factory=set)
 
     def build(self, groups: Sequence[Sequence[int]], outputs: Sequence[tuple[int, Spec | None]]) -> ProgramGraph:
         """The finished graph; groups and outputs as for `build_graph`."""
-        self._count_uses()
+        self._count_uses(groups)
         self._apply_constraints()
         self.block(self.program.body)
         returned = [self.use(value) for value in self.program.body.results]
         self._place()
         graph = self.graph
         graph.prioritised = list(range(len(graph.holders)))
-        for members in groups:
-            holders = tuple(h for v in members for h in self._holders(v))
-            for holder in holders:
-                graph.groups[holder] = holders
+        tie(self, groups)
         for index, spec in outputs:
             shape = self.program.type_of(self.program.body.results[index]).shape
             slot = graph.holder(spec, len(shape))
@@ -109,7 +117,9 @@ class Builder:
 
     # before the walk
 
-    def _count_uses(self) -> None:
+    def _count_uses(self, groups: Sequence[Sequence[int]]) -> None:
+        """How often each value is used; to be in a sharding group is a use, as in Shardy."""
+
         def count(values: Sequence[int]) -> None:
             for value in values:
                 self.uses[value] = self.uses.get(value, 0) + 1
@@ -119,6 +129,8 @@ class Builder:
             for region in op.regions:
                 count(region.results)
         count(self.program.body.results)
+        for members in groups:
+            count(members)
 
     def _apply_constraints(self) -> None:
         """Give values the closed shardings of their constraints.
@@ -194,9 +206,6 @@ class Builder:
             self.holder_of[value] = self._new_holder(value)
         return self.holder_of[value]
 
-    def _holders(self, value: int) -> list[int]:
-        return self.copies.get(value) or ([self.holder_of[value]] if value in self.holder_of else [])
-
     def use(self, value: int, user: Op | None = None) -> int:
         """The holder that a use of `value` sees.
 
@@ -205,7 +214,10 @@ class Builder:
         """
         constraint = self.redirected.get(value)
         if constraint is not None and (user is None or user.id != constraint.id):
-            return self.define(constraint.results[0])
+            value = constraint.results[0]
+            return self.behind.get(value, self.define(value))
+        if value in self.behind:
+            return self.behind[value]
         if self.program.values[value].origin is Origin.LITERAL:
             return NO_HOLDER
         op = self.constants.get(value) or self.expansions.get(value)
@@ -315,6 +327,7 @@ class Builder:
         for arg in block.args:
             if arg not in self.holder_of:
                 self.define(arg)
+            self._open(arg)
         for op in block.ops:
             self.slot(op.id)
             if op.regions:
@@ -322,6 +335,17 @@ class Builder:
             elif not self._note_constant(op):
                 operands = tuple(self.use(v, op) for v in op.operands)
                 self._node(op, operands, tuple(self.define(r) for r in op.results))
+            for result in op.results:
+                self._open(result)
+
+    def _open(self, value: int) -> None:
+        """Put an open constraint behind a value where a group needs one; it is no op of the program."""
+        if value in self.opened:
+            type_ = self.program.type_of(value)
+            holder = self.behind[value] = self.graph.holder(None, type_.rank)
+            rule = self.graph.steps.rule_number(identity_rule(type_.shape))
+            node = Node((self.holder_of[value],), (holder,), rule, OpClass.PASS_THROUGH, elementwise=True, op=-2)
+            self.slot(max(self.program.ops, default=-1) + 1 + value).append(node)
 
     def _note_constant(self, op: Op) -> bool:
         """Whether the op is (part of) a constant, to be copied for each use instead of built here."""

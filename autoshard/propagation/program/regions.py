@@ -47,6 +47,7 @@ def _loop(b: "Builder", op: Op, inits: Sequence[int], bodies: Sequence[Block], a
         holder = b.define(result)
         for block_args in args:
             b.holder_of[block_args[index]] = holder
+            b.carried.add(block_args[index])
             if b.graph.holders[holder] < 0 and block_args[index] in b.specs:
                 b.graph.holders[holder] = b.graph.steps.number(b.specs[block_args[index]])
         _late(b, op, init, holder, _shape(b, result))
