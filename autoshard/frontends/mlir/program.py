@@ -20,7 +20,6 @@ from autoshard.interop.sdy import is_maximal, mesh_from_attr, sharding_from_attr
 from autoshard.program.program import Block, Op, Origin, Program, Value
 from autoshard.program.rule import ShardingRule
 from autoshard.program.types import TensorType
-from autoshard.propagation.directions import Direction
 from autoshard.rules import rule_for
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
@@ -215,7 +214,7 @@ class _Reader:
             attrs["allowed_direction"] = ir.IntegerAttr(op.attributes["allowed_direction"]).value
             kind = "propagation_barrier"
         if kind == "reshard":  # its operand and its result are apart: nothing passes either way
-            attrs["allowed_direction"] = int(Direction.NONE)
+            attrs["allowed_direction"] = 0
         if op.name == "stablehlo.bitcast_convert":
             attrs["elementwise"] = self._type(operands[0]).shape == self._type(results[0]).shape
         if "has_side_effect" in op.attributes and ir.BoolAttr(op.attributes["has_side_effect"]).value:
