@@ -29,6 +29,7 @@ _TREES = re.compile(r"^(params?|parameters|weights|variables|state|\w+_state|mom
 _BATCHES = re.compile(r"^(batch|data|inputs|examples?)$")
 _KEYS = re.compile(r"^(key|rng|prng|\w+_(key|rng)|(key|rng)_\w+)$")
 _WHOLE_NUMBERS = re.compile(r"^(tokens?|ids|\w+_ids|labels?|targets?|positions?|index|indices)$")
+_NUMBERS = re.compile(r"^(lr|\w+_rate|rate|step_size|temperature|eps|epsilon|alpha|beta|decay|\w+_decay)$")
 _SCALARS = {"float": "float32[]", "int": "int32[]", "bool": "bool[]"}
 
 
@@ -115,6 +116,8 @@ def _placeholder(p: Parameter) -> str:
         return '{w: "float32[512, 512]"}'
     if _KEYS.match(p.name):
         return '"uint32[2]"'
+    if _NUMBERS.match(p.name):
+        return '"float32[]"'
     return '"int32[128]"' if _WHOLE_NUMBERS.match(p.name) else '"float32[128, 512]"'
 
 

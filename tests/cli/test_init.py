@@ -65,6 +65,10 @@ def test_a_frame_names_the_parameters_of_the_function_in_their_order() -> None:
     assert "# donate: [params]" in Path("frame.yaml").read_text()
 
 
+def test_a_rate_of_learning_is_a_number() -> None:
+    assert framed("def step(params, lr, weight_decay): ...")["args"]["lr"] == "float32[]"
+
+
 def test_parameters_with_defaults_are_proposed_as_comments() -> None:
     assert list(framed("def step(x, scale=1.0): ...")["args"]) == ["x"]
     assert '# scale: "float32' in Path("frame.yaml").read_text()
