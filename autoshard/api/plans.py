@@ -342,19 +342,14 @@ class Plan(PlanRecord):
         Arguments by keyword come after those by position, in the order of the function. Static arguments stay as they
         are.
         """
-        from autoshard.frontends.jax.calls import by_position
         from autoshard.interop.place import place_tree
-        from autoshard.lowering.arguments import told_of_arguments
+        from autoshard.lowering.arguments import arrays_of, told_of_arguments
 
         traced = self.lowered.traced
-        call = traced.call
-        if call is None:
-            arrays = by_position(traced.function, len(traced.in_tree.children()), arguments, keywords)
-        else:
-            arrays = call.taken(arguments, keywords)
+        arrays = arrays_of(traced, arguments, keywords)
         with told_of_arguments(traced, arrays):
             placed = place_tree(arrays, self.in_shardings)
-        return placed if call is None else tuple(call.whole(placed))
+        return placed if traced.call is None else tuple(traced.call.whole(placed))
 
     @property
     def in_shardings(self) -> Any:

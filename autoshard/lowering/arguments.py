@@ -9,8 +9,16 @@ import numpy as np
 from jax import tree_util
 
 from autoshard.errors import InputError
+from autoshard.frontends.jax.calls import by_position
 from autoshard.frontends.jax.function import TracedFunction
 from autoshard.frontends.jax.names import OTHERS, other_structure
+
+
+def arrays_of(traced: TracedFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """The arguments with arrays of a call, in the order of the program; `InputError` where a static part differs."""
+    if traced.call is not None:
+        return traced.call.taken(args, kwargs)
+    return by_position(traced.function, len(traced.in_tree.children()), args, kwargs)
 
 
 def flat_arguments(traced: TracedFunction, call_args: tuple[Any, ...]) -> list[Any]:

@@ -4,9 +4,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from autoshard.frontends.jax.calls import Call, by_position
 from autoshard.frontends.jax.function import TracedFunction
-from autoshard.lowering.arguments import told_of_arguments
+from autoshard.lowering.arguments import arrays_of, told_of_arguments
+
+
+def _given(inner: Callable[..., Any], traced: TracedFunction, args: Any, kwargs: Any) -> tuple[Any, tuple[Any, ...]]:
+    """What a function of arrays makes of the arguments of the user's function, and the arrays among these."""
+    arrays = arrays_of(traced, args, kwargs)
+    with told_of_arguments(traced, arrays):
+        return inner(*arrays), arrays
+
+
+def _called(inner: Callable[..., Any], traced: TracedFunction, args: Any, kwargs: Any) -> Any:
+    """The same as a result of the user's function, with its static leaves."""
+    assert traced.call is not None
+    results, arrays = _given(inner, traced, args, kwargs)
+    return traced.call.given_back(results, arrays, args, kwargs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,20 +30,14 @@ class CalledFunction:
     """
 
     inner: Any
-    call: Call
     traced: TracedFunction
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        arrays = self.call.taken(args, kwargs)
-        with told_of_arguments(self.traced, arrays):
-            results = self.inner(*arrays)
-        return self.call.given_back(results, arrays, args, kwargs)
+        return _called(self.inner, self.traced, args, kwargs)
 
     def lower(self, *args: Any, **kwargs: Any) -> "CalledStage":
         """Lowered for these arguments, as by the ``lower`` of a jitted function."""
-        arrays = self.call.taken(args, kwargs)
-        with told_of_arguments(self.traced, arrays):
-            return CalledStage(self.inner.lower(*arrays), self.call, self.traced)
+        return CalledStage(_given(self.inner.lower, self.traced, args, kwargs)[0], self.traced)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,18 +45,14 @@ class CalledStage:
     """A `CalledFunction` lowered or compiled; other attributes are those of the stage in JAX."""
 
     stage: Any
-    call: Call
     traced: TracedFunction
 
     def compile(self, **options: Any) -> "CalledStage":
         """The compiled stage; `options` are those of `jax.stages.Lowered.compile`."""
-        return CalledStage(self.stage.compile(**options), self.call, self.traced)
+        return CalledStage(self.stage.compile(**options), self.traced)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        arrays = self.call.taken(args, kwargs)
-        with told_of_arguments(self.traced, arrays):
-            results = self.stage(*arrays)
-        return self.call.given_back(results, arrays, args, kwargs)
+        return _called(self.stage, self.traced, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stage, name)
@@ -63,37 +66,27 @@ class PositionalFunction:
     """
 
     inner: Any
-    function: Callable[..., Any]
-    count: int
     traced: TracedFunction
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        placed = self._placed(args, kwargs)
-        with told_of_arguments(self.traced, placed):
-            return self.inner(*placed)
+        return _given(self.inner, self.traced, args, kwargs)[0]
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Lowered for these arguments, as by the ``lower`` of a jitted function."""
-        placed = self._placed(args, kwargs)
-        with told_of_arguments(self.traced, placed):
-            return self.inner.lower(*placed)
+        return _given(self.inner.lower, self.traced, args, kwargs)[0]
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
         """Traced for these arguments, as by the ``trace`` of a jitted function."""
-        placed = self._placed(args, kwargs)
-        with told_of_arguments(self.traced, placed):
-            return self.inner.trace(*placed)
+        return _given(self.inner.trace, self.traced, args, kwargs)[0]
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """The shapes of the result, as by the ``eval_shape`` of a jitted function."""
-        placed = self._placed(args, kwargs)
-        with told_of_arguments(self.traced, placed):
-            return self.inner.eval_shape(*placed)
+        return _given(self.inner.eval_shape, self.traced, args, kwargs)[0]
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
         """The user's function, whose signature this has."""
-        return self.function
+        return self.traced.function
 
     @property
     def __name__(self) -> str:
@@ -104,12 +97,9 @@ class PositionalFunction:
             raise AttributeError(name)
         return getattr(self.inner, name)
 
-    def _placed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        return by_position(self.function, self.count, args, kwargs)
-
 
 def as_called(function: Any, traced: TracedFunction) -> Any:
     """A function that takes arrays by position, to be called as the user's function was traced."""
     if traced.call is None:
-        return PositionalFunction(function, traced.function, len(traced.in_tree.children()), traced)
-    return CalledFunction(function, traced.call, traced)
+        return PositionalFunction(function, traced)
+    return CalledFunction(function, traced)

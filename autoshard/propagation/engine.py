@@ -172,18 +172,13 @@ def _synchronise_groups(run: Run) -> None:
             continue
         members = [graph.shared.get(m, m) for m in members]
         numbers = [graph.holders[m] for m in members]
-        stated = [n for n in numbers if n >= 0 and not is_open_and_empty(graph.steps.specs[n])]
+        stated = [n for n in numbers if n >= 0 and not graph.steps.specs[n].is_open_and_empty]
         if stated and all(n == stated[0] for n in stated):
             for member, old in zip(members, numbers, strict=True):
                 if old != stated[0]:
                     source = members[numbers.index(stated[0])]
                     _record(run, member, old, stated[0], -2, ((source, stated[0]),))
                     _assign(graph, member, stated[0])
-
-
-def is_open_and_empty(spec: Spec) -> bool:
-    """Whether a spec says nothing: every dimension is open and without axes."""
-    return all(d.is_open and not d.axes for d in spec.dims)
 
 
 def _record(run: Run, holder: int, old: int, new: int, node: int, seen: tuple[tuple[int, int], ...]) -> None:

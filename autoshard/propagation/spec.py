@@ -37,6 +37,11 @@ class Spec(NamedTuple):
         """Whether any axis is named: on a dimension, replicated or unreduced."""
         return bool(self.replicated or self.unreduced or any(d.axes for d in self.dims))
 
+    @property
+    def is_open_and_empty(self) -> bool:
+        """Whether no dimension says anything: each is open and without axes."""
+        return all(d.is_open and not d.axes for d in self.dims)
+
 
 def open_spec(mesh: int, rank: int) -> Spec:
     """The spec whose dimensions are all open and empty."""

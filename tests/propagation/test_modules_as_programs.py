@@ -1,5 +1,7 @@
 """Modules read as programs: what propagation over the program has in common with Shardy's over the module."""
 
+from loop_in_group import LOOP
+
 from autoshard.frontends.mlir.program import read_mlir
 from autoshard.propagation import propagate
 
@@ -22,25 +24,6 @@ func.func @main(%a: tensor<8x8xf32>{given}) -> tensor<8x8xf32> {{
   return {returned} : tensor<8x8xf32>
 }}"""
 X = ' {sdy.sharding = #sdy.sharding<@mesh, [{?}, {"x", ?}]>}'
-
-LOOP = """
-sdy.mesh @mesh = <["x"=2, "y"=4]>
-func.func @main(%a: tensor<8x8xf32>{of_carried}, %b: tensor<8x8xf32>{of_other}) -> (tensor<8x8xf32>, tensor<8x8xf32>) {{
-  %i = stablehlo.constant dense<0> : tensor<i32>
-  %other = stablehlo.negate %b : tensor<8x8xf32>
-  sdy.sharding_group %other group_id=0 : tensor<8x8xf32>
-  %r:2 = stablehlo.while(%j = %i, %carried = %a) : tensor<i32>, tensor<8x8xf32>
-  cond {{
-    %p = stablehlo.compare LT, %j, %j : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    stablehlo.return %p : tensor<i1>
-  }} do {{
-    sdy.sharding_group %carried group_id=0 : tensor<8x8xf32>
-    %z = stablehlo.tanh %carried : tensor<8x8xf32>
-    stablehlo.return %j, %z : tensor<i32>, tensor<8x8xf32>
-  }}
-  return %r#1, %other : tensor<8x8xf32>, tensor<8x8xf32>
-}}
-"""
 
 DIFFERENT = """
 sdy.mesh @mesh = <["x"=2, "y"=4]>
@@ -70,12 +53,12 @@ def test_a_reshard_that_nothing_uses_is_dead() -> None:
 
 
 def test_the_argument_of_a_loop_follows_its_group() -> None:
-    arguments, _ = shardings(LOOP.format(of_carried="", of_other=X))
+    arguments, _ = shardings(LOOP.format(of_carried="", of_other=X, behind=""))
     assert arguments[0] == '[{?}, {"x", ?}]'
 
 
 def test_what_reaches_the_argument_of_a_loop_is_not_passed_on_to_its_group() -> None:
-    arguments, _ = shardings(LOOP.format(of_carried=X, of_other=""))
+    arguments, _ = shardings(LOOP.format(of_carried=X, of_other="", behind=""))
     assert arguments[1] == "[{?}, {?}]"
 
 

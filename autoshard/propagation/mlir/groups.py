@@ -46,7 +46,7 @@ def open_conflicting_groups(module: ir.Module) -> dict[int, list[ir.Value]]:
 
 def _given(built: ModuleGraph, members: list[ir.Operation]) -> list[Spec]:
     specs = [built.graph.spec(built.holder_of(op.operands[0])) for op in members]
-    return [s for s in specs if s is not None and not all(d.is_open and not d.axes for d in s.dims)]
+    return [s for s in specs if s is not None and not s.is_open_and_empty]
 
 
 def _open_members(built: ModuleGraph, members: list[ir.Operation]) -> list[ir.Value]:

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from autoshard.program.program import Block
-from autoshard.propagation.engine import is_open_and_empty
 
 if TYPE_CHECKING:
     from autoshard.propagation.program.graph import Builder
@@ -35,7 +34,7 @@ def members_to_open(b: "Builder", groups: Iterable[Sequence[int]]) -> frozenset[
     for group in united(groups):
         members = [v for v in (_meant(b, v) for v in group) if v in b.holder_of and v not in b.copies]
         places = [b.holder_of[v] for v in members if b.holder_of[v] >= 0]
-        given = [n for n in (holders[p] for p in places) if n >= 0 and not is_open_and_empty(steps.specs[n])]
+        given = [n for n in (holders[p] for p in places) if n >= 0 and not steps.specs[n].is_open_and_empty]
         if any(n != given[0] for n in given):
             opened.update(members)
         elif given:
