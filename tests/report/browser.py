@@ -21,6 +21,8 @@ FLAGS = (
     "--disable-default-apps", "--hide-scrollbars", "--remote-debugging-pipe",
 )  # fmt: skip
 LIMIT_S = 60.0
+ATTACK = "</script><img src=x onerror=hacked=1><b id=pwned>&amp;\"'`${hacked=1}//\u2028"
+"""What somebody else's plan might call things."""
 
 
 class Browser:

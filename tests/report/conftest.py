@@ -61,28 +61,24 @@ def other_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-ATTACK = "</script><img src=x onerror=hacked=1><b id=pwned>&amp;\"'`${hacked=1}//\u2028"
-"""What somebody else's plan might call things."""
-
-
 @pytest.fixture(scope="session")
 def hostile_file(plan_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The plan with names, places and remarks that would be markup or code where a page took them for that."""
     data = json.loads(plan_file.read_text())
     program = data["program"]
-    program["name"] = ATTACK
-    program["warnings"] = [ATTACK]
-    data["notes"] = [ATTACK]
-    data["baselines"] = [{"name": ATTACK, "objective_s": 1.0, "peak_bytes": 1, "reason": ATTACK}]
-    program["input_names"] = [name + ATTACK for name in program["input_names"]]
-    program["output_names"] = [name + ATTACK for name in program["output_names"]]
+    program["name"] = browser.ATTACK
+    program["warnings"] = [browser.ATTACK]
+    data["notes"] = [browser.ATTACK]
+    data["baselines"] = [{"name": browser.ATTACK, "objective_s": 1.0, "peak_bytes": 1, "reason": browser.ATTACK}]
+    program["input_names"] = [name + browser.ATTACK for name in program["input_names"]]
+    program["output_names"] = [name + browser.ATTACK for name in program["output_names"]]
     for value in program["values"]:
-        value["name"] += ATTACK
-        value["tags"] = [ATTACK]
+        value["name"] += browser.ATTACK
+        value["tags"] = [browser.ATTACK]
     blocks = [program["body"]]
     while blocks:
         for op in blocks.pop()["ops"]:
-            op["source"] = ATTACK
+            op["source"] = browser.ATTACK
             blocks += op["regions"]
     file = tmp_path_factory.mktemp("plans") / "hostile" / "plan.json"
     file.parent.mkdir()

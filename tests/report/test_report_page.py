@@ -5,8 +5,7 @@ from pathlib import Path
 
 import jax
 import pytest
-from browser import Browser
-from conftest import ATTACK
+from browser import ATTACK, Browser
 
 import autoshard
 from autoshard.api.plans import Plan
