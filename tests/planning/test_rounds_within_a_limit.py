@@ -120,7 +120,7 @@ def within_three_quarters(options: SearchOptions) -> Decision:
 
 
 def test_where_the_effort_is_spent_the_time_that_is_stated_is_used() -> None:
-    little = SearchOptions(effort=0.003).within(300)
+    little = SearchOptions(effort=0.001).within(300)
     assert within_three_quarters(little).status == "feasible"
     assert within_three_quarters(replace(little, endless=True)).status == "optimal"
 
