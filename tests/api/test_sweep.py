@@ -17,6 +17,7 @@ from autoshard.api import sweep as sweeps
 from autoshard.api.sweep import sweep
 from autoshard.cli import main
 from autoshard.errors import InputError, OutOfTimeError
+from autoshard.planning import relaxations
 from autoshard.planning.memory_cap import memory_cap
 
 CONFIG = """
@@ -44,7 +45,8 @@ def test_every_combination_has_a_row_with_its_figures(config: Path) -> None:
     assert (frame["peak_bytes"] > 0).all() and (frame["step_s"] > 0).all()
 
 
-def test_a_point_that_cannot_be_is_a_row_that_says_why(config: Path) -> None:
+def test_a_point_that_cannot_be_is_a_row_that_says_why(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relaxations, "MOST_SEARCHED_VALUES", 0)
     rows = sweep(config, {"memory_limit": ["1GiB", 100], "model.layers": [1]}).rows
     assert [row["status"] for row in rows] == ["optimal", "infeasible"]
     assert rows[1]["step_s"] is None and rows[1]["reason"]
@@ -236,7 +238,8 @@ def ctrl_c() -> None:
 
 def from_beside() -> None:
     with pytest.raises(OutOfTimeError), memory_cap(1):
-        time.sleep(5)
+        for _ in range(500):  # an interrupt from another thread is taken between two
+            time.sleep(0.01)
 
 
 @pytest.fixture
@@ -318,9 +321,9 @@ def test_rows_of_what_the_config_named_before_are_refused(
     table = tmp_path / "t.csv"
     assert in_another_process(config, table).returncode == 0
     before = table.read_text()
-    code.write_text(code.read_text() + "# a remark changes no problem\n")
-    assert in_another_process(config, table).returncode == 0
     if changed == "code":
+        code.write_text(code.read_text() + "# a remark changes no problem\n")
+        assert in_another_process(config, table).returncode == 0
         code.write_text("def f(x, w):\n    return (x @ w) @ w\n")
     else:
         data = profile.read_text()

@@ -51,8 +51,8 @@ def runs(count: int, folder: Path) -> list[bytes]:
     return found
 
 
-def test_plans_are_the_same_bytes_on_three_hash_seeds(tmp_path: Path) -> None:
-    assert len(set(runs(3, tmp_path))) == 1
+def test_plans_are_the_same_bytes_on_two_hash_seeds(tmp_path: Path) -> None:
+    assert len(set(runs(2, tmp_path))) == 1
 
 
 @pytest.mark.slow
