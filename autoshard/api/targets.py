@@ -130,8 +130,13 @@ class Target:
         return self.lowered.out_shardings
 
     def jit(self, *, devices: Sequence[Any] | None = None, **options: Any) -> Any:
-        """`jax.jit` of the function with its shardings and donations; `options` replace them."""
-        return as_called(self.jit_of_arrays(devices, options), self.lowered.traced)
+        """`jax.jit` of the function with its shardings and donations; `options` replace them.
+
+        Arrays of the host are put into its shardings before a call, so that a loop compiles it once.
+        """
+        moves = "in_shardings" in options or self.lowered.has_other_orders
+        shardings = None if moves else self.lowered.in_shardings_on(self.jax_mesh(devices))
+        return as_called(self.jit_of_arrays(devices, options), self.lowered.traced, shardings)
 
     def jit_of_arrays(
         self, devices: Sequence[Any] | None = None, options: Mapping[str, Any] = MappingProxyType({})

@@ -29,3 +29,18 @@ def place_tree(values: Any, shardings: Any) -> Any:
         return place(value, sharding)
 
     return jax.tree.map(one, values, shardings)
+
+
+def put_where_wanted(values: Any, shardings: Any) -> Any:
+    """A pytree with its arrays of the host, and those that are on a device by chance, in the wanted shardings.
+
+    Arrays that were put where they are stay there, and tracers are as they were. A jitted function gets the arrays of
+    the first step of a loop like those of the second, and is compiled for both at once.
+    """
+
+    def one(value: Any, sharding: jax.sharding.Sharding) -> Any:
+        if isinstance(value, jax.core.Tracer) or (isinstance(value, jax.Array) and value.committed):
+            return value
+        return jax.device_put(value, sharding)
+
+    return jax.tree.map(one, values, shardings)

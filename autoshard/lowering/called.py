@@ -5,20 +5,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoshard.frontends.jax.function import TracedFunction
+from autoshard.interop.place import put_where_wanted
 from autoshard.lowering.arguments import arrays_of, told_of_arguments
 
 
-def _given(inner: Callable[..., Any], traced: TracedFunction, args: Any, kwargs: Any) -> tuple[Any, tuple[Any, ...]]:
+def _given(
+    inner: Callable[..., Any], traced: TracedFunction, args: Any, kwargs: Any, shardings: Any = None
+) -> tuple[Any, tuple[Any, ...]]:
     """What a function of arrays makes of the arguments of the user's function, and the arrays among these."""
     arrays = arrays_of(traced, args, kwargs)
     with told_of_arguments(traced, arrays):
+        if shardings is not None:
+            arrays = put_where_wanted(arrays, shardings)
         return inner(*arrays), arrays
 
 
-def _called(inner: Callable[..., Any], traced: TracedFunction, args: Any, kwargs: Any) -> Any:
+def _called(inner: Callable[..., Any], traced: TracedFunction, args: Any, kwargs: Any, shardings: Any = None) -> Any:
     """The same as a result of the user's function, with its static leaves."""
     assert traced.call is not None
-    results, arrays = _given(inner, traced, args, kwargs)
+    results, arrays = _given(inner, traced, args, kwargs, shardings)
     return traced.call.given_back(results, arrays, args, kwargs)
 
 
@@ -26,14 +31,15 @@ def _called(inner: Callable[..., Any], traced: TracedFunction, args: Any, kwargs
 class CalledFunction:
     """A function of arrays that is called with the arguments of the user's function.
 
-    Its result has the static leaves that the user's function returned when it was traced.
+    Its result has the static leaves that the user's function returned when it was traced. shardings: see `as_called`.
     """
 
     inner: Any
     traced: TracedFunction
+    shardings: Any = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return _called(self.inner, self.traced, args, kwargs)
+        return _called(self.inner, self.traced, args, kwargs, self.shardings)
 
     def lower(self, *args: Any, **kwargs: Any) -> "CalledStage":
         """Lowered for these arguments, as by the ``lower`` of a jitted function."""
@@ -63,13 +69,15 @@ class PositionalFunction:
     """A function of arrays by position that takes them by keyword too, as the user's function does.
 
     inner: what `jax.jit` returned, whose other attributes this has. A jitted function with shardings takes no keywords.
+    shardings: see `as_called`.
     """
 
     inner: Any
     traced: TracedFunction
+    shardings: Any = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return _given(self.inner, self.traced, args, kwargs)[0]
+        return _given(self.inner, self.traced, args, kwargs, self.shardings)[0]
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Lowered for these arguments, as by the ``lower`` of a jitted function."""
@@ -98,8 +106,11 @@ class PositionalFunction:
         return getattr(self.inner, name)
 
 
-def as_called(function: Any, traced: TracedFunction) -> Any:
-    """A function that takes arrays by position, to be called as the user's function was traced."""
+def as_called(function: Any, traced: TracedFunction, shardings: Any = None) -> Any:
+    """A function that takes arrays by position, to be called as the user's function was traced.
+
+    shardings: of its arrays, in which those that lie nowhere yet are put before a call; None leaves them as they are.
+    """
     if traced.call is None:
-        return PositionalFunction(function, traced)
-    return CalledFunction(function, traced)
+        return PositionalFunction(function, traced, shardings)
+    return CalledFunction(function, traced, shardings)
