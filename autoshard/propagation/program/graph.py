@@ -6,7 +6,7 @@ to another through them (S2.43 to S2.46). Closed shardings of constraints and of
 values they constrain.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autoshard.errors import UnsupportedError
@@ -16,7 +16,8 @@ from autoshard.propagation.directions import Direction, OpClass
 from autoshard.propagation.graph import NO_HOLDER, Graph, Node, new_graph
 from autoshard.propagation.op_classes import CONSTRAINTS, EDGES, is_constant, is_elementwise, keeps_constant, op_class
 from autoshard.propagation.program.groups import members_to_open, tie
-from autoshard.propagation.program.regions import region_op
+from autoshard.propagation.program.order import AROUND, UNSEEN, Use, in_order
+from autoshard.propagation.program.regions import operands_used, region_op
 from autoshard.propagation.spec import Dim, Spec
 from autoshard.propagation.step import StepRule, identity_rule
 
@@ -74,8 +75,9 @@ class Builder:
     """Walks the program once, and adds holders and nodes to a graph.
 
     opened: values with an open constraint behind them, which a sharding group ties in their place. behind: the holders
-    of these constraints. pending: edges of loops that still lack what the body hands back, by op id. carried: arguments
-    of loops that share the holder of the loop's result.
+    of these constraints. captured: arguments of branches, with the value outside that each stands for. carried:
+    arguments of while loops, which share the holder of the edge behind the loop, with the region they belong to.
+    flowing: holders that a data-flow edge defines. touching: for each holder its uses, as (region, node).
     """
 
     program: Program
@@ -86,7 +88,7 @@ class Builder:
     holder_of: dict[int, int] = field(default_factory=dict)
     copies: dict[int, list[int]] = field(default_factory=dict)
     nodes_of: dict[int, list[int]] = field(default_factory=dict)
-    slots: dict[int, list[Node]] = field(default_factory=dict)
+    slots: dict[int, list[tuple[Node, tuple[Use, ...]]]] = field(default_factory=dict)
     order: list[int] = field(default_factory=list)
     constants: dict[int, Op] = field(default_factory=dict)
     expansions: dict[int, Op] = field(default_factory=dict)
@@ -94,15 +96,20 @@ class Builder:
     rules: dict[ShardingRule, int] = field(default_factory=dict)
     redirected: dict[int, Op] = field(default_factory=dict)
     bound: dict[int, Op] = field(default_factory=dict)
-    pending: dict[int, list[Node]] = field(default_factory=dict)
-    carried: set[int] = field(default_factory=set)
+    captured: dict[int, int] = field(default_factory=dict)
+    carried: dict[int, int] = field(default_factory=dict)
+    flowing: set[int] = field(default_factory=set)
+    touching: list[list[tuple[int, int]]] = field(default_factory=list)
 
     def build(self, groups: Sequence[Sequence[int]], outputs: Sequence[tuple[int, Spec | None]]) -> ProgramGraph:
         """The finished graph; groups and outputs as for `build_graph`."""
+        self._capture()
         self._count_uses(groups)
         self._apply_constraints()
         self.block(self.program.body)
-        returned = [self.use(value) for value in self.program.body.results]
+        returned = [self.use(value).holder for value in self.program.body.results]
+        for arg, value in self.captured.items():
+            self.holder_of[arg] = self.holder_of.get(self.meant(value), NO_HOLDER)
         self._place()
         graph = self.graph
         graph.prioritised = list(range(len(graph.holders)))
@@ -117,17 +124,33 @@ class Builder:
 
     # before the walk
 
-    def _count_uses(self, groups: Sequence[Sequence[int]]) -> None:
-        """How often each value is used; to be in a sharding group is a use, as in Shardy."""
+    def _capture(self) -> None:
+        """Branches take values from outside as they are; an argument with a sharding of its own is tied instead."""
+        for op, _ in self.program.walk():
+            if op.kind == "cond":
+                for region in op.regions:
+                    pairs = zip(region.args, op.operands[1:], strict=True)
+                    self.captured.update((arg, value) for arg, value in pairs if arg not in self.specs)
 
-        def count(values: Sequence[int]) -> None:
-            for value in values:
+    def meant(self, value: int) -> int:
+        """The value itself, or the one outside that an argument of a branch stands for."""
+        while value in self.captured:
+            value = self.captured[value]
+        return value
+
+    def _count_uses(self, groups: Sequence[Sequence[int]]) -> None:
+        """How often each value is used in the form that a compiler gets; to be in a sharding group is a use."""
+
+        def count(values: Iterable[int]) -> None:
+            for value in map(self.meant, values):
                 self.uses[value] = self.uses.get(value, 0) + 1
 
         for op, _ in self.program.walk():
-            count(op.operands)
+            count(operands_used(op))
             for region in op.regions:
                 count(region.results)
+            if op.kind == "while":  # the body hands constants back, as it does what it changes
+                count(op.regions[1].args[: op.attrs["body_nconsts"]])
         count(self.program.body.results)
         for members in groups:
             count(members)
@@ -143,11 +166,12 @@ class Builder:
         binding: dict[int, Op] = {}
         for op, _ in self.program.walk():
             if op.kind in CONSTRAINTS and op.results and op.results[0] in self.specs:
-                wanted.setdefault(op.operands[0], []).append(self.specs[op.results[0]])
-                constraints.setdefault(op.operands[0], op)
-                binding.setdefault(op.operands[0], op)
+                value = self.meant(op.operands[0])
+                wanted.setdefault(value, []).append(self.specs[op.results[0]])
+                constraints.setdefault(value, op)
+                binding.setdefault(value, op)
             elif op.kind == "shard_map":
-                for value, names in zip(op.operands, op.attrs["in_names"], strict=True):
+                for value, names in zip(map(self.meant, op.operands), op.attrs["in_names"], strict=True):
                     wanted.setdefault(value, []).append(self._named_spec(names))
                     binding.setdefault(value, op)
                 for value, names in zip(op.results, op.attrs["out_names"], strict=True):
@@ -175,7 +199,7 @@ class Builder:
             if op.regions or op.kind in EDGES:
                 values.update(op.results)
                 if op.kind != "shard_map":
-                    values.update(a for r in op.regions for a in r.args)
+                    values.update(a for r in op.regions for a in r.args if a not in self.captured)
         return values
 
     def _redirect(self, value: int, constraint: Op) -> None:
@@ -206,35 +230,36 @@ class Builder:
             self.holder_of[value] = self._new_holder(value)
         return self.holder_of[value]
 
-    def use(self, value: int, user: Op | None = None) -> int:
-        """The holder that a use of `value` sees.
+    def use(self, value: int, user: Op | None = None) -> Use:
+        """What a use of `value` sees.
 
         For a constant it is the use's own copy; for a value behind an edge, the constraint that its other uses go
         through.
         """
+        value = self.meant(value)
         constraint = self.redirected.get(value)
         if constraint is not None and (user is None or user.id != constraint.id):
             value = constraint.results[0]
-            return self.behind.get(value, self.define(value))
+            return Use(self.behind.get(value, self.define(value)))
         if value in self.behind:
-            return self.behind[value]
+            return Use(self.behind[value])
         if self.program.values[value].origin is Origin.LITERAL:
-            return NO_HOLDER
+            return Use(NO_HOLDER)
         op = self.constants.get(value) or self.expansions.get(value)
         if op is None or self.program.type_of(value).rank == 0:
-            return self.holder_of[value]
-        return self._copy(value, op, {})
+            return Use(self.holder_of[value], self.carried.get(value, AROUND))
+        return Use(self._copy(value, op, {}))
 
     def _copy(self, value: int, op: Op, done: dict[int, int]) -> int:
         if value in done:
             return done[value]
-        operands: list[int] = []
-        for operand in op.operands:
+        operands: list[Use] = []
+        for operand in map(self.meant, op.operands):
             inner = self.constants.get(operand) or self.expansions.get(operand)
             if inner is None or self.program.type_of(operand).rank == 0:
-                operands.append(self.holder_of.get(operand, NO_HOLDER))
+                operands.append(Use(self.holder_of.get(operand, NO_HOLDER)))
             else:
-                operands.append(self._copy(operand, inner, done))
+                operands.append(Use(self._copy(operand, inner, done)))
         for result in op.results:
             done[result] = self._new_holder(result)
             self.copies.setdefault(result, []).append(done[result])
@@ -250,17 +275,17 @@ class Builder:
             number = self.rules[rule] = self.graph.steps.rule_number(step_rule(rule))
         return number
 
-    def _node(self, op: Op, operands: tuple[int, ...], results: tuple[int, ...], *, shared: bool | None = None) -> None:
+    def _node(self, op: Op, operands: tuple[Use, ...], results: tuple[int, ...], *, shared: bool | None = None) -> None:
         if op.rule is None:
             raise UnsupportedError(f"op {op.id} ({op.kind}) has no sharding rule; register one with register_rule")
         if shared is None:
             shared = any(
                 self.uses.get(v, 0) != 1
-                for v in op.operands
+                for v in map(self.meant, op.operands)
                 if self.program.type_of(v).rank and v not in self.constants and v not in self.expansions
             )
         node = Node(
-            operands,
+            tuple([u.holder for u in operands]),
             results,
             self._rule(op.rule),
             op_class(op),
@@ -271,15 +296,13 @@ class Builder:
         if op.kind in EDGES:  # their own values have no other use
             node.shared = False
             node.heeds_conservative = False
+            self.flowing.update(results)
         if "allowed_direction" in op.attrs:  # a propagation barrier
             node.allowed = Direction(op.attrs["allowed_direction"])
             node.heeds_conservative = False
-        self._add(op, node)
+        self.slot(op.id).append((node, operands))
 
-    def _add(self, op: Op, node: Node) -> None:
-        self.slot(op.id).append(node)
-
-    def slot(self, op: int, *, after: bool = False) -> list[Node]:
+    def slot(self, op: int, *, after: bool = False) -> list[tuple[Node, tuple[Use, ...]]]:
         """The nodes of an op, or those that stand behind a region op's bodies: the edges of its results."""
         key = -1 - op if after else op
         if key not in self.slots:
@@ -287,47 +310,48 @@ class Builder:
             self.slots[key] = []
         return self.slots[key]
 
-    def edge(self, op: Op, sources: Sequence[int], target: int, rule: StepRule, *, after: bool = False) -> None:
-        """A data-flow edge from holders to a holder."""
-        self.slot(op.id, after=after).append(
-            Node(
-                tuple(sources),
-                (target,),
-                self.graph.steps.rule_number(rule),
-                OpClass.PASS_THROUGH,
-                heeds_conservative=False,
-                op=op.id,
-            ),
+    def edge(
+        self, op: Op, sources: Sequence[Use], target: int, shape: tuple[int, ...], *, after: bool = False
+    ) -> None:
+        """A data-flow edge from uses to a holder."""
+        node = Node(
+            tuple([u.holder for u in sources]),
+            (target,),
+            self.graph.steps.rule_number(identity_rule(shape, len(sources))),
+            OpClass.PASS_THROUGH,
+            heeds_conservative=False,
+            op=op.id,
         )
+        self.flowing.add(target)
+        self.slot(op.id, after=after).append((node, tuple(sources)))
 
     def _place(self) -> None:
         """Nodes in program order, and for each holder the nodes that a change of it concerns."""
         graph = self.graph
-        touching: list[list[int]] = [[] for _ in graph.holders]
+        self.touching = [[] for _ in graph.holders]
         defining: list[int] = [-1] * len(graph.holders)
         for op in self.order:
-            for node in self.slots[op]:
+            for node, uses in self.slots[op]:
                 index = len(graph.nodes)
                 graph.nodes.append(node)
                 self.nodes_of.setdefault(op if op >= 0 else -1 - op, []).append(index)
-                for holder in dict.fromkeys(node.operands):
-                    if holder >= 0:
-                        touching[holder].append(index)
+                for use in dict.fromkeys(uses):
+                    if use.holder >= 0 and use.region != UNSEEN:
+                        self.touching[use.holder].append((use.region, index))
                 for holder in node.results:
                     if holder >= 0:
                         defining[holder] = index
-        for holder, users in enumerate(touching):
-            first = () if defining[holder] < 0 else (defining[holder],)
-            graph.notify[holder] = (*first, *reversed(users))
+        for holder, definer in enumerate(defining):
+            graph.notify[holder] = in_order(self.touching[holder], definer, is_edge=holder in self.flowing)
 
     # the walk
 
     def block(self, block: Block) -> None:
         """Holders and nodes of everything in a block."""
         for arg in block.args:
-            if arg not in self.holder_of:
+            if arg not in self.captured:
                 self.define(arg)
-            self._open(arg)
+                self._open(arg)
         for op in block.ops:
             self.slot(op.id)
             if op.regions:
@@ -345,7 +369,8 @@ class Builder:
             holder = self.behind[value] = self.graph.holder(None, type_.rank)
             rule = self.graph.steps.rule_number(identity_rule(type_.shape))
             node = Node((self.holder_of[value],), (holder,), rule, OpClass.PASS_THROUGH, elementwise=True, op=-2)
-            self.slot(max(self.program.ops, default=-1) + 1 + value).append(node)
+            use = Use(self.holder_of[value], self.carried.get(value, AROUND))
+            self.slot(max(self.program.ops, default=-1) + 1 + value).append((node, (use,)))
 
     def _note_constant(self, op: Op) -> bool:
         """Whether the op is (part of) a constant, to be copied for each use instead of built here."""
@@ -353,6 +378,7 @@ class Builder:
             return False
 
         def fixed(value: int) -> bool:
+            value = self.meant(value)
             return value in self.constants or self.program.values[value].origin is Origin.LITERAL
 
         if is_constant(op) or (op.operands and keeps_constant(op) and all(fixed(v) for v in op.operands)):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from autoshard.program.program import Block
+from autoshard.propagation.program.order import in_order
 
 if TYPE_CHECKING:
     from autoshard.propagation.program.graph import Builder
@@ -45,6 +45,7 @@ def members_to_open(b: "Builder", groups: Iterable[Sequence[int]]) -> frozenset[
 
 def _meant(b: "Builder", value: int) -> int:
     """The member that a group ties: a constraint behind the value, where the value's other uses go through it."""
+    value = b.meant(value)
     constraint = b.redirected.get(value)
     return value if constraint is None else constraint.results[0]
 
@@ -70,18 +71,6 @@ def _places(b: "Builder", value: int) -> list[int]:
     graph, holder = b.graph, b.holder_of[value]
     place = graph.holder(None, graph.ranks[holder])
     graph.shared[place] = holder
-    nodes = (n for op in _users(b.program.body, value) for n in b.nodes_of.get(op, ()))
-    touched = sorted({n for n in nodes if holder in graph.nodes[n].operands}, reverse=True)
-    graph.notify[place] = tuple(touched)
+    own = [use for use in b.touching[holder] if use[0] == b.carried[value]]
+    graph.notify[place] = in_order(own, -1, is_edge=False)
     return [place]
-
-
-def _users(block: Block, value: int) -> list[int]:
-    """Ops that take a value, or whose bodies hand it back."""
-    found: list[int] = []
-    for op in block.ops:
-        if value in op.operands or any(value in region.results for region in op.regions):
-            found.append(op.id)
-        for region in op.regions:
-            found += _users(region, value)
-    return found
