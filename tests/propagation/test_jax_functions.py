@@ -34,8 +34,7 @@ def ours_and_shardys(function, shapes, specs) -> tuple[list[str], list[str]]:
         if s is not None
     }
     found = propagate(program, MESH, given)
-    values = (*program.body.results, *program.body.args)
-    ours = [str(found.values[v]) for v in values]
+    ours = [str(s) for s in (*found.returned, *(found.values[v] for v in program.body.args))]
     mesh = auto_abstract_mesh((4, 2), ("data", "model"))
     put = [
         a if s is None else jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=NamedSharding(mesh, s))

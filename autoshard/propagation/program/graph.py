@@ -39,7 +39,8 @@ class ProgramGraph:
     """A graph with the holder of every value.
 
     copies: for each constant, the holders of its copies, one for each use. stated: values that have a sharding of their
-    own from the start. bound: those of them that have it from a constraint or a `shard_map`, with that op.
+    own from the start. bound: those of them that have it from a constraint or a `shard_map`, with that op. returned: for
+    each output of the program the holder that is handed back.
     """
 
     program: Program
@@ -49,6 +50,7 @@ class ProgramGraph:
     nodes_of: dict[int, list[int]] = field(default_factory=dict)
     stated: frozenset[int] = frozenset()
     bound: dict[int, Op] = field(default_factory=dict)
+    returned: Sequence[int] = ()
 
 
 def build_graph(
@@ -120,7 +122,9 @@ class Builder:
             graph.prioritised.append(slot)
             graph.outputs.append((returned[index], slot, graph.steps.rule_number(identity_rule(shape))))
         stated = frozenset(self.specs)
-        return ProgramGraph(self.program, graph, self.holder_of, self.copies, self.nodes_of, stated, self.bound)
+        return ProgramGraph(
+            self.program, graph, self.holder_of, self.copies, self.nodes_of, stated, self.bound, returned
+        )
 
     # before the walk
 

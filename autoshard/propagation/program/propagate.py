@@ -32,12 +32,16 @@ class Propagated:
     factors: for every op with a rule the axes that each factor got on *all* tensors that have the factor, major to
         minor. No axis is on two factors, and none is on a factor that must stay whole.
     outputs: shardings of the program's outputs where some were given.
+    returned: for each output the sharding with which its value is handed back. It differs from the value's own where a
+        constraint takes the value over (a constraint on the result of a loop), and for constants, of which each use has
+        its own copy.
     provenance: for every value where each of its axes came from; None unless traced.
     """
 
     values: dict[int, TensorSharding]
     factors: dict[int, tuple[tuple[AxisRef, ...], ...]]
     outputs: dict[int, TensorSharding]
+    returned: tuple[TensorSharding, ...]
     provenance: dict[int, tuple[Provenance, ...]] | None = None
 
 
@@ -79,20 +83,27 @@ def propagate(
     _check_group_conflicts(program, mesh, built, groups)
     initial = list(graph.holders)
     run = run_propagation(graph, chosen, conservative=conservative, trace=trace)
-    values = {}
     known: dict[Spec, TensorSharding] = {}
-    for value in program.values:
-        if value.origin is not Origin.LITERAL:
-            spec = graph.spec(built.holder_of.get(value.id, NO_HOLDER)) or open_spec(0, value.type.rank)
-            if spec not in known:
-                known[spec] = from_spec(spec, mesh, None)
-            values[value.id] = known[spec]
+
+    def sharding_at(holder: int, rank: int) -> TensorSharding:
+        spec = graph.spec(holder) or open_spec(0, rank)
+        if spec not in known:
+            known[spec] = from_spec(spec, mesh, None)
+        return known[spec]
+
+    values = {
+        value.id: sharding_at(built.holder_of.get(value.id, NO_HOLDER), value.type.rank)
+        for value in program.values
+        if value.origin is not Origin.LITERAL
+    }
+    ranks = (program.type_of(value).rank for value in out_values)
+    returned = tuple(sharding_at(holder, rank) for holder, rank in zip(built.returned, ranks, strict=True))
     found_outputs = {
-        index: from_spec(graph.spec(slot) or open_spec(0, graph.ranks[slot]), mesh, None)
+        index: sharding_at(slot, graph.ranks[slot])
         for index, (_, slot, _) in zip(sorted(outputs or {}), graph.outputs, strict=True)
     }
     provenance = trace_back(built, run, initial, mesh) if trace else None
-    return Propagated(values, _op_factors(built, mesh), found_outputs, provenance)
+    return Propagated(values, _op_factors(built, mesh), found_outputs, returned, provenance)
 
 
 def _value_id(program: Program, key: int | str) -> int:
