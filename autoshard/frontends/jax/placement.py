@@ -60,6 +60,15 @@ def is_stated(sharding: Any) -> bool:
     return sharding is not None and type(sharding).__name__ != "UnspecifiedValue" and not to_device
 
 
+def is_empty_reshard(sharding: Any) -> bool:
+    """Whether a `reshard` to a sharding does nothing: there is no axis in it whose shardings are part of types.
+
+    Differentiation leaves such ones behind.
+    """
+    mesh = getattr(sharding, "mesh", None)
+    return mesh is not None and (mesh.empty or bool(getattr(mesh, "are_all_axes_auto", False)))
+
+
 def why_ignored(sharding: Any) -> str:
     """Why a placement for which `constraint_attrs` has nothing is ignored, and what to do instead."""
     if type(sharding).__name__ == "MemorySpace" or getattr(sharding, "memory_kind", None) == "pinned_host":

@@ -25,7 +25,7 @@ from autoshard.frontends.jax.facts import (
 from autoshard.frontends.jax.implementations import Implementations
 from autoshard.frontends.jax.kernels import called_facts, is_kernel, kernel_facts
 from autoshard.frontends.jax.placement import KIND as CONSTRAINT
-from autoshard.frontends.jax.placement import constraint_attrs, is_stated, why_ignored
+from autoshard.frontends.jax.placement import constraint_attrs, is_empty_reshard, is_stated, why_ignored
 from autoshard.frontends.jax.rewritten import barrier_primitive, with_scalar_predicate
 from autoshard.frontends.jax.rolls import ROLL, Roll, find_rolls
 from autoshard.frontends.jax.scalars import known_scalar
@@ -322,6 +322,8 @@ class JaxprReader(ShardMapReader):
         if params.get("layout") is not None:
             self._warn(f"the layout of {stated_by} is ignored")
         sharding = params.get("dst_sharding" if kind == "reshard" else "sharding")
+        if kind == "reshard" and is_empty_reshard(sharding):
+            return operands
         stated = params["devices"] if kind == "device_put" else [sharding] * len(operands)
         return self._placed(frame, eqn, operands, stated, stated_by, here, sorted(params.get("unconstrained_dims", ())))
 

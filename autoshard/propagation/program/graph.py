@@ -6,7 +6,7 @@ to another through them (S2.43 to S2.46). Closed shardings of constraints and of
 values they constrain.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autoshard.errors import UnsupportedError
@@ -14,11 +14,12 @@ from autoshard.program.program import Block, Op, Origin, Program
 from autoshard.program.rule import ShardingRule
 from autoshard.propagation.directions import Direction, OpClass
 from autoshard.propagation.graph import NO_HOLDER, Graph, Node, new_graph
-from autoshard.propagation.op_classes import CONSTRAINTS, EDGES, is_constant, is_elementwise, keeps_constant, op_class
+from autoshard.propagation.op_classes import EDGES, is_elementwise, op_class
 from autoshard.propagation.program.groups import members_to_open, tie
 from autoshard.propagation.program.order import AROUND, UNSEEN, Use, in_order
-from autoshard.propagation.program.regions import operands_used, region_op
-from autoshard.propagation.spec import Dim, Spec
+from autoshard.propagation.program.regions import region_op
+from autoshard.propagation.program.statements import apply_constraints, capture, count_uses
+from autoshard.propagation.spec import Spec
 from autoshard.propagation.step import StepRule, identity_rule
 
 
@@ -39,8 +40,8 @@ class ProgramGraph:
     """A graph with the holder of every value.
 
     copies: for each constant, the holders of its copies, one for each use. stated: values that have a sharding of their
-    own from the start. bound: those of them that have it from a constraint or a `shard_map`, with that op. returned: for
-    each output of the program the holder that is handed back.
+    own from the start. bound: those of them that have it from a constraint or a `shard_map`, with that op. returned:
+    for each output of the program the holder that is handed back.
     """
 
     program: Program
@@ -79,7 +80,8 @@ class Builder:
     opened: values with an open constraint behind them, which a sharding group ties in their place. behind: the holders
     of these constraints. captured: arguments of branches, with the value outside that each stands for. carried:
     arguments of while loops, which share the holder of the edge behind the loop, with the region they belong to.
-    flowing: holders that a data-flow edge defines. touching: for each holder its uses, as (region, node).
+    bound_copies: shardings of the copies of constants that constraints use, by op id. flowing: holders that a data-flow
+    edge defines. touching: for each holder its uses, as (region, node).
     """
 
     program: Program
@@ -89,6 +91,7 @@ class Builder:
     behind: dict[int, int] = field(default_factory=dict)
     holder_of: dict[int, int] = field(default_factory=dict)
     copies: dict[int, list[int]] = field(default_factory=dict)
+    bound_copies: dict[int, Spec] = field(default_factory=dict)
     nodes_of: dict[int, list[int]] = field(default_factory=dict)
     slots: dict[int, list[tuple[Node, tuple[Use, ...]]]] = field(default_factory=dict)
     order: list[int] = field(default_factory=list)
@@ -105,9 +108,9 @@ class Builder:
 
     def build(self, groups: Sequence[Sequence[int]], outputs: Sequence[tuple[int, Spec | None]]) -> ProgramGraph:
         """The finished graph; groups and outputs as for `build_graph`."""
-        self._capture()
-        self._count_uses(groups)
-        self._apply_constraints()
+        capture(self)
+        count_uses(self, groups)
+        apply_constraints(self)
         self.block(self.program.body)
         returned = [self.use(value).holder for value in self.program.body.results]
         for arg, value in self.captured.items():
@@ -126,102 +129,15 @@ class Builder:
             self.program, graph, self.holder_of, self.copies, self.nodes_of, stated, self.bound, returned
         )
 
-    # before the walk
-
-    def _capture(self) -> None:
-        """Branches take values from outside as they are; an argument with a sharding of its own is tied instead."""
-        for op, _ in self.program.walk():
-            if op.kind == "cond":
-                for region in op.regions:
-                    pairs = zip(region.args, op.operands[1:], strict=True)
-                    self.captured.update((arg, value) for arg, value in pairs if arg not in self.specs)
-
     def meant(self, value: int) -> int:
         """The value itself, or the one outside that an argument of a branch stands for."""
         while value in self.captured:
             value = self.captured[value]
         return value
 
-    def _count_uses(self, groups: Sequence[Sequence[int]]) -> None:
-        """How often each value is used in the form that a compiler gets; to be in a sharding group is a use."""
-
-        def count(values: Iterable[int]) -> None:
-            for value in map(self.meant, values):
-                self.uses[value] = self.uses.get(value, 0) + 1
-
-        for op, _ in self.program.walk():
-            count(operands_used(op))
-            for region in op.regions:
-                count(region.results)
-            if op.kind == "while":  # the body hands constants back, as it does what it changes
-                count(op.regions[1].args[: op.attrs["body_nconsts"]])
-        count(self.program.body.results)
-        for members in groups:
-            count(members)
-
-    def _apply_constraints(self) -> None:
-        """Give values the closed shardings of their constraints.
-
-        A fully closed constraint on a value without sharding becomes the value's own, unless another constraint
-        disagrees (S4.4 to S4.6).
-        """
-        wanted: dict[int, list[Spec | None]] = {}
-        constraints: dict[int, Op] = {}
-        binding: dict[int, Op] = {}
-        for op, _ in self.program.walk():
-            if op.kind in CONSTRAINTS and op.results and op.results[0] in self.specs:
-                value = self.meant(op.operands[0])
-                wanted.setdefault(value, []).append(self.specs[op.results[0]])
-                constraints.setdefault(value, op)
-                binding.setdefault(value, op)
-            elif op.kind == "shard_map":
-                for value, names in zip(map(self.meant, op.operands), op.attrs["in_names"], strict=True):
-                    wanted.setdefault(value, []).append(self._named_spec(names))
-                    binding.setdefault(value, op)
-                for value, names in zip(op.results, op.attrs["out_names"], strict=True):
-                    spec = self._named_spec(names)
-                    if spec is not None and value not in self.specs:
-                        self.specs[value] = spec
-                        self.bound[value] = op
-        targets = self._edge_targets()
-        for value, specs in wanted.items():
-            first = specs[0]
-            if first is None or value in self.specs or any(s != first for s in specs):
-                continue
-            if any(d.is_open for d in first.dims):
-                continue
-            if value not in targets:
-                self.specs[value] = first
-                self.bound[value] = binding[value]
-            elif value in constraints:
-                self._redirect(value, constraints[value])
-
-    def _edge_targets(self) -> set[int]:
-        """Values behind a data-flow edge: a statement on one would bind all that the edge ties together."""
-        values: set[int] = set()
-        for op, _ in self.program.walk():
-            if op.regions or op.kind in EDGES:
-                values.update(op.results)
-                if op.kind != "shard_map":
-                    values.update(a for r in op.regions for a in r.args if a not in self.captured)
-        return values
-
-    def _redirect(self, value: int, constraint: Op) -> None:
-        """All other uses of `value` take it from behind the constraint."""
-        self.redirected[value] = constraint
-        others = self.uses[value] - 1
-        self.uses[value] = 1
-        self.uses[constraint.results[0]] = self.uses.get(constraint.results[0], 0) + others
-
-    def _named_spec(self, names: Sequence[Sequence[str]]) -> Spec | None:
-        mesh = self.graph.meshes[0]
-        if not all(n in mesh.axis_names for dim in names for n in dim):
-            return None
-        dims = tuple(
-            Dim(tuple((mesh.axis_names.index(n), 1, mesh.axis_size(n)) for n in dim if mesh.axis_size(n) > 1), False)
-            for dim in names
-        )
-        return Spec(0, dims)
+    def is_captured(self, op: Op) -> bool:
+        """Whether an op stands for its operand: it does nothing but make a sharding group."""
+        return not op.regions and len(op.results) > 0 and op.results[0] in self.captured
 
     # holders
 
@@ -252,9 +168,9 @@ class Builder:
         op = self.constants.get(value) or self.expansions.get(value)
         if op is None or self.program.type_of(value).rank == 0:
             return Use(self.holder_of[value], self.carried.get(value, AROUND))
-        return Use(self._copy(value, op, {}))
+        return Use(self._copy(value, op, {}, self.bound_copies.get(user.id) if user is not None else None))
 
-    def _copy(self, value: int, op: Op, done: dict[int, int]) -> int:
+    def _copy(self, value: int, op: Op, done: dict[int, int], spec: Spec | None = None) -> int:
         if value in done:
             return done[value]
         operands: list[Use] = []
@@ -265,7 +181,8 @@ class Builder:
             else:
                 operands.append(Use(self._copy(operand, inner, done)))
         for result in op.results:
-            done[result] = self._new_holder(result)
+            rank = self.program.type_of(result).rank
+            done[result] = self.graph.holder(self.specs.get(result, spec if result == value else None), rank)
             self.copies.setdefault(result, []).append(done[result])
             self.holder_of.setdefault(result, done[result])
         self._node(op, tuple(operands), tuple(done[r] for r in op.results), shared=False)
@@ -314,9 +231,7 @@ class Builder:
             self.slots[key] = []
         return self.slots[key]
 
-    def edge(
-        self, op: Op, sources: Sequence[Use], target: int, shape: tuple[int, ...], *, after: bool = False
-    ) -> None:
+    def edge(self, op: Op, sources: Sequence[Use], target: int, shape: tuple[int, ...], *, after: bool = False) -> None:
         """A data-flow edge from uses to a holder."""
         node = Node(
             tuple([u.holder for u in sources]),
@@ -360,7 +275,9 @@ class Builder:
             self.slot(op.id)
             if op.regions:
                 region_op(self, op)
-            elif not self._note_constant(op):
+            elif op.results[:1] and (op.results[0] in self.constants or op.results[0] in self.expansions):
+                continue
+            elif not self.is_captured(op):
                 operands = tuple(self.use(v, op) for v in op.operands)
                 self._node(op, operands, tuple(self.define(r) for r in op.results))
             for result in op.results:
@@ -375,20 +292,3 @@ class Builder:
             node = Node((self.holder_of[value],), (holder,), rule, OpClass.PASS_THROUGH, elementwise=True, op=-2)
             use = Use(self.holder_of[value], self.carried.get(value, AROUND))
             self.slot(max(self.program.ops, default=-1) + 1 + value).append((node, (use,)))
-
-    def _note_constant(self, op: Op) -> bool:
-        """Whether the op is (part of) a constant, to be copied for each use instead of built here."""
-        if not op.results or any(self.program.type_of(r).rank == 0 for r in op.results):
-            return False
-
-        def fixed(value: int) -> bool:
-            value = self.meant(value)
-            return value in self.constants or self.program.values[value].origin is Origin.LITERAL
-
-        if is_constant(op) or (op.operands and keeps_constant(op) and all(fixed(v) for v in op.operands)):
-            self.constants.update((r, op) for r in op.results)
-            return True
-        if op.kind.endswith("broadcast_in_dim") and self.program.type_of(op.operands[0]).rank == 0:
-            self.expansions.update((r, op) for r in op.results)
-            return True
-        return False

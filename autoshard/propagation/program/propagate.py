@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from autoshard.constraints.in_code import statements_in_code
+from autoshard.constraints.in_code import groups_in_code, statements_in_code
 from autoshard.errors import InputError, ShardingError
 from autoshard.program.program import Origin, Program
 from autoshard.propagation.engine import Strategy, run_propagation
@@ -60,7 +60,8 @@ def propagate(
 
     mesh: a `Mesh` or sizes by axis. Shardings are objects or text, ``[{"data"}, {?}]``.
     strategy: basic, aggressive, op-priority or user-priority. conservative: pass no sub-axes.
-    groups: sets of values that get one and the same sharding (S4.8). outputs: shardings of program outputs by their
+    groups: sets of values that get one and the same sharding (S4.8), besides those that the program itself makes
+    (`jax.experimental.shard_alike`). outputs: shardings of program outputs by their
     index; an output's sharding and its value's may differ (a reshard at the end).
     Raises `ShardingError` where a sharding breaks an invariant, `InputError` for an unknown strategy, a bad group.
     """
@@ -71,6 +72,8 @@ def propagate(
     stated = {_value_id(program, key): _parsed(given) for key, given in shardings.items()}
     given = {v: pin.sharding for pin in statements_in_code(program, mesh)[0] for v in pin.values} | stated
     specs = {v: _checked(program, mesh, v, s) for v, s in given.items()}
+    in_code = [group.values for group in groups_in_code(program)]
+    groups = tuple(dict.fromkeys(tuple(sorted(set(members))) for members in (*groups, *in_code)))
     _check_groups(program, groups)
     out_values = program.body.results
     slots = []
@@ -176,11 +179,11 @@ def _op_factors(built: ProgramGraph, mesh: Mesh) -> dict[int, tuple[tuple[AxisRe
         if op.rule is None:
             continue
         nodes = built.nodes_of.get(op_id)
-        if not nodes:
-            out[op_id] = ((),) * len(op.rule.factor_sizes)
-            continue
-        node = graph.nodes[nodes[0]]
-        numbers = tuple(graph.holders[h] if h >= 0 else -1 for h in (*node.operands, *node.results))
+        if nodes:
+            holders = graph.nodes[nodes[0]].tensors
+        else:  # an op that does nothing but make a sharding group, or a dead or local one
+            holders = [built.holder_of.get(v, NO_HOLDER) for v in (*op.operands, *op.results)]
+        numbers = tuple(graph.holders[h] if h >= 0 else -1 for h in holders)
         # a scalar literal has no sharding and no factor: it restricts nothing
         key = (op.rule, numbers)
         if key not in memo:

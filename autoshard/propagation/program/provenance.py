@@ -50,14 +50,13 @@ def trace_back(built: ProgramGraph, run: Run, initial: list[int], mesh: Mesh) ->
         if holder not in known:
             origins: list[Provenance] = []
             for ref, dim, steps in chains(built.graph, run, initial, holder):
-                hops = [
-                    Hop(
-                        built.graph.nodes[s.node].op if s.node >= 0 else s.node,
-                        value_of.get(s.source, -1),
-                        value_of.get(s.holder, -1),
-                    )
-                    for s in steps
-                ]
+                hops: list[Hop] = []
+                to = value_of.get(holder, -1)
+                for step in steps:
+                    source = value_of.get(step.source, -1)
+                    if source >= 0 or step is steps[-1]:  # places inside of a loop, between its values, are passed over
+                        hops.append(Hop(built.graph.nodes[step.node].op if step.node >= 0 else step.node, source, to))
+                        to = source
                 origin = value_of.get(steps[-1].source if steps else holder, -1)
                 if origin in built.bound:  # the statement is the op that binds the value
                     op = built.bound[origin]

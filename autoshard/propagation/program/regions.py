@@ -46,7 +46,6 @@ def _while(b: "Builder", op: Op) -> None:
     Constants are carried too: the body hands them back as they are.
     """
     n_cond, n_body = op.attrs["cond_nconsts"], op.attrs["body_nconsts"]
-    consts = n_cond + n_body
     cond, body = op.regions
     inits = [b.use(value, op) for value in op.operands]
     targets = [b.define(arg) for arg in (*cond.args[:n_cond], *body.args[:n_body])]
@@ -63,7 +62,8 @@ def _while(b: "Builder", op: Op) -> None:
     for value in cond.results:
         b.use(value)
     b.block(body)
-    returned = [*(Use(holder, IN_BODY) for holder in targets[:consts]), *map(b.use, body.results)]
+    for_cond = [Use(holder, IN_BODY) for holder in targets[:n_cond]]  # of which the body makes no other use
+    returned = [*for_cond, *map(b.use, (*body.args[:n_body], *body.results))]
     for init, back, target, value in zip(inits, returned, targets, op.operands, strict=True):
         b.edge(op, (init, back), target, b.program.type_of(value).shape, after=True)
 

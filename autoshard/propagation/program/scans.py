@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from autoshard.program.program import Op
 from autoshard.program.rule import TensorFactors
 from autoshard.propagation.directions import OpClass
-from autoshard.propagation.graph import NO_HOLDER, Node
+from autoshard.propagation.graph import Node
 from autoshard.propagation.program.order import UNSEEN, Use
 from autoshard.propagation.step import StepRule
 
