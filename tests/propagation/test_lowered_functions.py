@@ -141,6 +141,22 @@ def test_a_constraint_on_a_constant_binds_the_copy_that_it_uses() -> None:
     assert ours[0] == "[{}, {}]"
 
 
+def test_uses_behind_a_chain_of_constraints_take_the_last_ones_result() -> None:
+    def f(a, b):
+        x = jnp.tanh(a)
+        return stated(stated(x, "data", U), None, "model"), jnp.sin(x), x
+
+    assert check(f, (None, None))[1] == '[{}, {"model"}]'
+
+
+def test_the_end_of_a_chain_of_constraints_on_a_constant_is_handed_back_by_the_body() -> None:
+    def f(a, b):
+        e = jnp.tanh(a)
+        return jax.lax.while_loop(lambda c: (c * e).sum() < 3, lambda c: stated(stated(e, "data", U), None, None), b)
+
+    assert check(f, (None, MODEL))[0] == '[{"data"}, {}]'
+
+
 def test_values_that_are_shard_alike_get_one_sharding() -> None:
     ours = check(lambda a, b: shard_alike(jnp.tanh(a), jnp.sin(b)), (DATA, None))
     assert ours[1] == '[{"data"}, {}]'

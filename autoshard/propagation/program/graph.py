@@ -15,6 +15,7 @@ from autoshard.program.rule import ShardingRule
 from autoshard.propagation.directions import Direction, OpClass
 from autoshard.propagation.graph import NO_HOLDER, Graph, Node, new_graph
 from autoshard.propagation.op_classes import EDGES, is_elementwise, op_class
+from autoshard.propagation.program.chains import behind_chains
 from autoshard.propagation.program.groups import members_to_open, tie
 from autoshard.propagation.program.order import AROUND, UNSEEN, Use, in_order
 from autoshard.propagation.program.regions import region_op
@@ -65,18 +66,20 @@ def build_graph(
 
     specs: the user's shardings, by value id. groups: value ids. outputs: index and sharding of program outputs.
     """
+    program, handed_back = behind_chains(program, specs)
     opened = frozenset[int]()
     if groups:
-        trial = Builder(program, new_graph(graph.meshes), dict(specs))
+        trial = Builder(program, new_graph(graph.meshes), dict(specs), handed_back)
         trial.build((), ())
         opened = members_to_open(trial, groups)
-    return Builder(program, graph, dict(specs), opened).build(groups, outputs)
+    return Builder(program, graph, dict(specs), handed_back, opened).build(groups, outputs)
 
 
 @dataclass
 class Builder:
     """Walks the program once, and adds holders and nodes to a graph.
 
+    handed_back: for constants of while loops what the body hands back, where it is not the constant.
     opened: values with an open constraint behind them, which a sharding group ties in their place. behind: the holders
     of these constraints. captured: arguments of branches, with the value outside that each stands for. carried:
     arguments of while loops, which share the holder of the edge behind the loop, with the region they belong to.
@@ -87,6 +90,7 @@ class Builder:
     program: Program
     graph: Graph
     specs: dict[int, Spec]
+    handed_back: dict[int, int] = field(default_factory=dict)
     opened: frozenset[int] = frozenset()
     behind: dict[int, int] = field(default_factory=dict)
     holder_of: dict[int, int] = field(default_factory=dict)

@@ -63,7 +63,8 @@ def _while(b: "Builder", op: Op) -> None:
         b.use(value)
     b.block(body)
     for_cond = [Use(holder, IN_BODY) for holder in targets[:n_cond]]  # of which the body makes no other use
-    returned = [*for_cond, *map(b.use, (*body.args[:n_body], *body.results))]
+    consts = [b.handed_back.get(arg, arg) for arg in body.args[:n_body]]
+    returned = [*for_cond, *map(b.use, (*consts, *body.results))]
     for init, back, target, value in zip(inits, returned, targets, op.operands, strict=True):
         b.edge(op, (init, back), target, b.program.type_of(value).shape, after=True)
 

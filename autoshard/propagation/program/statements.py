@@ -37,7 +37,7 @@ def count_uses(b: "Builder", groups: Sequence[Sequence[int]]) -> None:
         for region in op.regions:
             count(region.results)
         if op.kind == "while":  # the body hands constants back, as it does what it changes
-            count(op.regions[1].args[: op.attrs["body_nconsts"]])
+            count(b.handed_back.get(arg, arg) for arg in op.regions[1].args[: op.attrs["body_nconsts"]])
     count(b.program.body.results)
     for members in groups:
         count(members)
