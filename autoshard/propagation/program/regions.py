@@ -1,28 +1,15 @@
 """Region ops in a program's graph: edges that tie inits, arguments, returned values and results (S2.39 to S2.42)."""
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from autoshard.errors import UnsupportedError
 from autoshard.program.program import Block, Op
 from autoshard.propagation.graph import NO_HOLDER
 from autoshard.propagation.program.order import IN_BODY, IN_CONDITION, Use
-from autoshard.propagation.program.scans import add_scan, captured_by_scan
+from autoshard.propagation.program.scans import add_scan
 
 if TYPE_CHECKING:
     from autoshard.propagation.program.graph import Builder
-
-
-def operands_used(op: Op) -> Iterable[int]:
-    """The operands of an op in the form that a compiler gets: branches take theirs in their bodies, and a scan takes an
-    array once, whatever for.
-    """
-    if op.kind == "cond":
-        return op.operands[:1]
-    if op.kind == "scan":
-        first = op.attrs["num_consts"]
-        return (*captured_by_scan(op), *op.operands[first : first + op.attrs["num_carry"]])
-    return op.operands
 
 
 def region_op(b: "Builder", op: Op) -> None:

@@ -21,12 +21,6 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 
 
-def captured_by_scan(op: Op) -> list[int]:
-    """The arrays that the loop reads and does not change, in the order in which it carries them."""
-    consts, carry = op.attrs["num_consts"], op.attrs["num_carry"]
-    return list(dict.fromkeys((*op.operands[consts + carry :], *op.operands[:consts])))
-
-
 def add_scan(b: "Builder", op: Op) -> None:
     """The edges and nodes of a scan, and those of its body."""
     consts, carry, length = op.attrs["num_consts"], op.attrs["num_carry"], op.attrs["length"]
@@ -35,17 +29,18 @@ def add_scan(b: "Builder", op: Op) -> None:
     def shape(value: int) -> Shape:
         return b.program.type_of(value).shape
 
-    captured = captured_by_scan(op)
-    inits = {value: b.use(value, op) for value in captured}
-    places = {value: b.graph.holder(None, len(shape(value))) for value in captured}
+    kept = [*op.operands[consts + carry :], *op.operands[:consts]]  # in the order in which the loop carries them
+    inits = [b.use(value, op) for value in kept]
+    places = [b.graph.holder(None, len(shape(value))) for value in kept]
+    stacked = len(kept) - consts
     started = [b.use(value, op) for value in op.operands[consts : consts + carry]]
     for result in op.results:
         b.define(result)
     slices = [
-        _slice(b, op, places[value], shape(arg), length)
-        for value, arg in zip(op.operands[consts + carry :], body.args[consts + carry :], strict=True)
+        _slice(b, op, place, shape(arg), length)
+        for place, arg in zip(places[:stacked], body.args[consts + carry :], strict=True)
     ]
-    outside = [*(places[v] for v in op.operands[:consts]), *map(b.define, op.results[:carry]), *slices]
+    outside = [*places[stacked:], *map(b.define, op.results[:carry]), *slices]
     for source, arg in zip(outside, body.args, strict=True):
         b.edge(op, (Use(source, UNSEEN),), b.define(arg), shape(arg))
     b.block(body)
@@ -55,8 +50,8 @@ def add_scan(b: "Builder", op: Op) -> None:
         _update(b, op, b.holder_of[stack], source, shape(value), length)
         for stack, source, value in zip(stacks, returned[carry:], body.results[carry:], strict=True)
     ]
-    for value in captured:
-        b.edge(op, (inits[value], Use(places[value])), places[value], shape(value), after=True)
+    for value, init, place in zip(kept, inits, places, strict=True):
+        b.edge(op, (init, Use(place)), place, shape(value), after=True)
     empty = [Use(b.graph.holder(None, len(shape(stack)))) for stack in stacks]
     backs = [Use(holder) for holder in (*returned[:carry], *updated)]
     for init, back, result in zip((*started, *empty), backs, (*targets, *stacks), strict=True):

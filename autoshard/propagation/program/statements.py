@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from autoshard.program.program import Op, Origin
 from autoshard.propagation.op_classes import CONSTRAINTS, EDGES, is_constant, keeps_constant
-from autoshard.propagation.program.regions import operands_used
 from autoshard.propagation.spec import Dim, Spec
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def count_uses(b: "Builder", groups: Sequence[Sequence[int]]) -> None:
 
     for op, _ in b.program.walk():
         if not b.is_captured(op):
-            count(operands_used(op))
+            count(op.operands[:1] if op.kind == "cond" else op.operands)  # branches take the rest in their bodies
         for region in op.regions:
             count(region.results)
         if op.kind == "while":  # the body hands constants back, as it does what it changes
