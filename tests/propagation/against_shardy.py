@@ -33,7 +33,7 @@ def ours_and_shardys(
     given = {
         v: spec_from_jax(s, program.type_of(v).rank, MESH)
         for v, s in zip(program.body.args, specs, strict=True)
-        if s is not None
+        if s is not None and any(entry is not U for entry in s)  # one that is open everywhere is not in the module
     }
     found = propagate(program, MESH, given)
     ours = [str(s) for s in (*found.returned, *(found.values[v] for v in program.body.args))]

@@ -204,9 +204,10 @@ class Builder:
         if op.rule is None:
             raise UnsupportedError(f"op {op.id} ({op.kind}) has no sharding rule; register one with register_rule")
         if shared is None:
+            meant = map(self.meant, op.operands) if self.captured else op.operands
             shared = any(
                 self.uses.get(v, 0) != 1
-                for v in map(self.meant, op.operands)
+                for v in meant
                 if self.program.type_of(v).rank and v not in self.constants and v not in self.expansions
             )
         node = Node(
@@ -236,7 +237,9 @@ class Builder:
         return self.slots[key]
 
     def edge(self, op: Op, sources: Sequence[Use], target: int, shape: tuple[int, ...], *, after: bool = False) -> None:
-        """A data-flow edge from uses to a holder."""
+        """A data-flow edge from uses to a holder; none for scalars, which pass nothing."""
+        if not shape:
+            return
         node = Node(
             tuple([u.holder for u in sources]),
             (target,),

@@ -30,6 +30,13 @@ def in_order(uses: Sequence[tuple[int, int]], definer: int, *, is_edge: bool) ->
     uses: (region, node) in program order. definer: the node that defines the holder, -1 for none. is_edge: it is a
     data-flow edge; these take uses over from results, in the reverse order.
     """
-    inner = [[n for r, n in reversed(uses) if r == region] for region in (IN_CONDITION, IN_BODY)]
     around = [n for r, n in uses if r == AROUND]
-    return (*inner[0], *inner[1], *(() if definer < 0 else (definer,)), *(around if is_edge else reversed(around)))
+    has_inner = len(around) < len(uses)
+    if not is_edge:
+        around.reverse()
+    if definer >= 0:
+        around.insert(0, definer)
+    if has_inner:
+        for region in (IN_BODY, IN_CONDITION):
+            around[:0] = [n for r, n in reversed(uses) if r == region]
+    return tuple(around)

@@ -27,7 +27,7 @@ def count_uses(b: "Builder", groups: Sequence[Sequence[int]]) -> None:
     """How often each value is used in the form that a compiler gets; to be in a sharding group is a use."""
 
     def count(values: Iterable[int]) -> None:
-        for value in map(b.meant, values):
+        for value in map(b.meant, values) if b.captured else values:
             b.uses[value] = b.uses.get(value, 0) + 1
 
     for op, _ in b.program.walk():
