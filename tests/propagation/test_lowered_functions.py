@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 from autoshard.frontends.jax.function import trace
 from autoshard.propagation import propagate
+from autoshard.propagation.program.order import AROUND, IN_BODY, IN_CONDITION, in_order
 
 SQUARE = (8, 8)
 STACK = (4, 8, 8)
@@ -37,11 +38,11 @@ def test_what_the_init_brings_wins_over_what_a_constant_of_the_loop_brings() -> 
     assert check(f, (DATA, None))[0] == '[{"data"}, {}]'
 
 
-def test_constants_of_a_while_loop_are_handed_back_by_its_body() -> None:
-    def f(a, b):
-        return jax.lax.while_loop(lambda c: (c * b).sum() < 3, lambda c: stated(c * b, "data", None) + b, a)
+def test_that_the_body_hands_a_constant_of_a_while_loop_back_is_a_use_of_it() -> None:
+    def f(a, c):
+        return jax.lax.while_loop(lambda d: (d * c).sum() < 3, lambda d: stated(c.T, "data", U), a)
 
-    check(f, (None, MODEL))
+    assert check(f, (None, None))[0] == '[{"data"}, {}]'
 
 
 def test_a_constraint_on_a_constant_of_a_while_loop_takes_over_what_the_body_hands_back() -> None:
@@ -121,12 +122,12 @@ def test_a_closed_constraint_in_a_branch_takes_over_the_result_of_a_loop() -> No
     check(f, (P(U, "data"), None))
 
 
-def test_users_of_a_loops_result_are_looked_at_from_the_last_to_the_first() -> None:
-    def f(a, b):
-        c = jax.lax.fori_loop(0, 3, lambda i, d: jnp.sin(d), a)
-        return c + b, c.T + b
-
-    check(f, (DATA, None))
+def test_users_of_a_value_are_looked_at_in_the_order_of_the_lowered_module() -> None:
+    users = [(AROUND, 3), (AROUND, 5)]
+    assert in_order(users, 2, is_edge=False) == (2, 5, 3)
+    assert in_order(users, 2, is_edge=True) == (2, 3, 5)
+    inside = [(IN_CONDITION, 0), (IN_CONDITION, 1), (IN_BODY, 2), (IN_BODY, 3)]
+    assert in_order([*inside, (AROUND, 5)], 4, is_edge=True) == (1, 0, 3, 2, 4, 5)
 
 
 def test_an_output_behind_a_constraint_on_a_loops_result_has_the_sharding_of_the_constraint() -> None:
