@@ -29,7 +29,10 @@ def spread(
     restrictions: Sequence[Restriction] = (),
     strategy: str = "user-priority",
 ) -> Propagated:
-    """Shardings of all values that propagation derives from the statements; barriers hold."""
+    """Shardings of all values that propagation derives from the statements; barriers hold.
+
+    groups: all of them, also those that the program makes.
+    """
     values: dict[int, TensorSharding] = {}
     outputs: dict[int, TensorSharding] = {}
     for pin in pins:
@@ -50,7 +53,7 @@ def spread(
                 values.update(dict.fromkeys((v for v in members if v in values), one))
     barred = {value: way for r in restrictions for value, way in r.barriers.items()}
     whole = with_barriers(program, barred) if barred else program
-    return propagate(whole, mesh.mesh, values, strategy=strategy, groups=tied, outputs=outputs)
+    return propagate(whole, mesh.mesh, values, strategy=strategy, groups=tied, own_groups=False, outputs=outputs)
 
 
 def factor_cuts(propagated: Propagated, program: Program, mesh: AtomMesh) -> dict[int, Cut]:

@@ -53,6 +53,7 @@ def propagate(
     strategy: Strategy | str = Strategy.USER_PRIORITY,
     conservative: bool = False,
     groups: Sequence[Sequence[int]] = (),
+    own_groups: bool = True,
     outputs: Mapping[int, TensorSharding] | None = None,
     trace: bool = False,
 ) -> Propagated:
@@ -60,9 +61,9 @@ def propagate(
 
     mesh: a `Mesh` or sizes by axis. Shardings are objects or text, ``[{"data"}, {?}]``.
     strategy: basic, aggressive, op-priority or user-priority. conservative: pass no sub-axes.
-    groups: sets of values that get one and the same sharding (S4.8), besides those that the program itself makes
-    (`jax.experimental.shard_alike`). outputs: shardings of program outputs by their
-    index; an output's sharding and its value's may differ (a reshard at the end).
+    groups: sets of values that get one and the same sharding (S4.8). own_groups: also those that the program itself
+    makes (`jax.experimental.shard_alike`).
+    outputs: shardings of program outputs by their index; an output's and its value's may differ (a reshard at the end).
     Raises `ShardingError` where a sharding breaks an invariant, `InputError` for an unknown strategy, a bad group.
     """
     chosen = Strategy.from_text(str(strategy))
@@ -72,7 +73,7 @@ def propagate(
     stated = {_value_id(program, key): _parsed(given) for key, given in shardings.items()}
     given = {v: pin.sharding for pin in statements_in_code(program, mesh)[0] for v in pin.values} | stated
     specs = {v: _checked(program, mesh, v, s) for v, s in given.items()}
-    in_code = [group.values for group in groups_in_code(program)]
+    in_code = [group.values for group in groups_in_code(program)] if own_groups else []
     groups = tuple(dict.fromkeys(tuple(sorted(set(members))) for members in (*groups, *in_code)))
     _check_groups(program, groups)
     out_values = program.body.results
