@@ -236,10 +236,14 @@ def ctrl_c() -> None:
     signal.raise_signal(signal.SIGINT)
 
 
+def long_work() -> None:
+    for _ in range(500):  # an interrupt from another thread is taken between two
+        time.sleep(0.01)
+
+
 def from_beside() -> None:
     with pytest.raises(OutOfTimeError), memory_cap(1):
-        for _ in range(500):  # an interrupt from another thread is taken between two
-            time.sleep(0.01)
+        long_work()
 
 
 @pytest.fixture
