@@ -4,6 +4,7 @@ A front end keeps each as an op ``sharding_constraint``, whose result has the st
 not go through the op are free (S4.5), and uses of the result may reshard it again.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 
 from autoshard.constraints.groups import MatchedGroup
@@ -12,11 +13,12 @@ from autoshard.constraints.patterns import line_of
 from autoshard.constraints.pin import MatchedPin
 from autoshard.constraints.shard_map import manual_statements
 from autoshard.errors import InputError, ShardingError, UnsupportedError
-from autoshard.program.program import IN_CODE, Op, Program
+from autoshard.program.program import ALIKE, IN_CODE, Op, Program, alike_tag
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 
 KIND = "sharding_constraint"
+_ALIKE_TAG = re.compile(re.escape(alike_tag(0)).replace("0", r"\d+")).fullmatch
 
 __all__ = [
     "check_devices",
@@ -76,19 +78,27 @@ def statements_in_code(program: Program, mesh: Mesh) -> tuple[tuple[MatchedPin, 
 
 
 def groups_in_code(program: Program) -> tuple[MatchedGroup, ...]:
-    """The sharding groups that the ops of a program make (`jax.experimental.shard_alike`)."""
-    members: dict[int, list[Op]] = {}
+    """The sharding groups that a program makes (`jax.experimental.shard_alike`).
+
+    Members are results of its ops, and values whose result there nothing reads, which have a tag in its place.
+    """
+    members: dict[str, list[int]] = {}
+    sources: dict[str, str] = {}
     for op, _ in program.walk() if program.in_code == "hard" else ():
-        if op.kind == KIND and "alike" in op.attrs:
-            members.setdefault(op.attrs["alike"], []).append(op)
+        if op.kind == KIND and ALIKE in op.attrs:
+            tag = alike_tag(op.attrs[ALIKE])
+            members.setdefault(tag, []).append(op.results[0])
+            sources.setdefault(tag, line_of(op.source))
+    for value in program.values if program.in_code == "hard" else ():
+        for tag in filter(_ALIKE_TAG, value.tags):
+            members.setdefault(tag, []).append(value.id)
     return tuple(
         MatchedGroup(
-            tuple(program.values[op.results[0]].name for op in ops), tuple(sorted(op.results[0] for op in ops)), (),
-            line_of(ops[0].source),
+            tuple(program.values[v].name for v in values), tuple(sorted(values)), (), sources.get(tag, "shard_alike")
         )
-        for ops in members.values()
-        if len(ops) > 1  # a member whose result nothing reads is not in the program
-    )  # fmt: skip
+        for tag, values in members.items()
+        if len(values) > 1  # other members are not in the program
+    )
 
 
 def in_code_given(choice: str | None) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import nan
 from typing import Any, TypeVar
 
-from autoshard.program.program import Block, Op, Origin, Value
+from autoshard.program.program import ALIKE, Block, Op, Origin, Value, alike_tag
 from autoshard.program.rule import ShardingRule
 from autoshard.program.types import TensorType
 
@@ -99,7 +99,8 @@ def prune(block: DraftBlock, needed: Sequence[bool]) -> None:
 
     Dead carries, stacked results, operands and block arguments of region ops are removed too. A carry is dead when
     neither its result nor any live op of the body depends on it. All ops count as pure, a `while` included (as in JAX's
-    own dead-code elimination). Arguments of `block` itself stay.
+    own dead-code elimination). Arguments of `block` itself stay. A value that belongs to a sharding group by an op that
+    is removed belongs to it itself, by a tag (``_, b = shard_alike(a, b)``).
     """
     block.results = _keep(block.results, needed)
     live = set(block.results)
@@ -107,6 +108,8 @@ def prune(block: DraftBlock, needed: Sequence[bool]) -> None:
     for op in reversed(block.ops):
         wanted = [r in live for r in op.results]
         if not any(wanted):
+            if ALIKE in op.attrs:
+                op.operands[0].tag(alike_tag(op.attrs[ALIKE]))
             continue
         if op.regions:
             _prune_region_op(op, wanted)

@@ -97,6 +97,13 @@ class OtherOrder:
 
 IN_CODE = ("hard", "hints", "ignore")
 """What shardings that are stated in the code may be."""
+ALIKE = "alike"
+"""The attribute of an op whose result is in the sharding group of this number."""
+
+
+def alike_tag(group: int) -> str:
+    """The tag of a value in a sharding group that has no op there, such as ``a`` of ``_, b = shard_alike(a, b)``."""
+    return f"shard_alike:{group}"
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,10 @@ def step(chance: random.Random, a: Any, b: Any, depth: int, kind: str) -> list[A
         within = WITHIN_GRADIENTS if kind == "gradient" else PLAIN if depth else (*PLAIN, *PLAIN, *INNER)
         return steps(seed, values, depth + 1, within)[len(values) - 1 :]
 
+    def unstacked(carry: Any, _: None) -> tuple[Any, Any]:
+        made = body(carry, b)
+        return made[-1], made[0].sum(0)
+
     def of_stacks(carry: Any, x: Any) -> tuple[Any, Any]:
         last = body(carry, carry + x, b)[-1]
         return last, last[0] * x
@@ -88,7 +92,7 @@ def step(chance: random.Random, a: Any, b: Any, depth: int, kind: str) -> list[A
         case "while":
             return [jax.lax.while_loop(lambda c: (c * b).sum() < 3, lambda c: body(c, b)[-1], a)]
         case "scan":
-            return list(jax.lax.scan(lambda c, _: (body(c, b)[-1], body(c, b)[0].sum(0)), a, None, length=SIZE))
+            return list(jax.lax.scan(unstacked, a, None, length=SIZE))
         case "scan of stacks" | "reverse scan":
             return list(jax.lax.scan(of_stacks, b, a, reverse=kind == "reverse scan"))
         case "cond":

@@ -199,6 +199,42 @@ def test_shard_alike_ties_its_results_as_a_sharding_group() -> None:  # S4.8
     assert any("sharded alike" in str(it) for it in check_plan(data).findings)
 
 
+@pytest.mark.parametrize("x_before", [lambda x: x, jnp.cos])
+def test_shard_alike_ties_a_value_whose_result_nothing_reads(x_before: Any) -> None:
+    """As the documentation of JAX writes it: ``_, b = shard_alike(a, b)``."""
+
+    def f(x: Any, y: Any) -> Any:
+        x = x_before(x)
+        _, z = shard_alike(x, jnp.sin(y))
+        return jnp.tanh(z), x
+
+    specs = (f32(64, 32), f32(64, 32))
+    found = planned(f, *specs, constraints=[Pin("out/1", '[{"x"}, {}]'), Pin("y", '[{}, {"x"}]')])
+    (tied,) = forms(found)
+    assert tied == str(found["out/1"]) == '[{"x"}, {}]'
+    assert check_plan(found.to_dict()).ok
+    runs_as_written(found, f, *specs)
+
+
+def test_shard_alike_ties_values_though_nothing_reads_its_results() -> None:
+    def f(x: Any, y: Any) -> Any:
+        shard_alike(x, y)
+        return x * 2, y.T
+
+    found = planned(f, f32(64, 32), f32(64, 32), constraints=[Pin("x", '[{}, {"y"}]')])
+    assert str(found["y"]) == '[{}, {"y"}]'
+
+
+def test_a_group_of_which_one_value_is_left_is_told() -> None:
+    def f(x: Any, y: Any) -> Any:
+        _, z = shard_alike(jnp.cos(x), jnp.sin(y))
+        return z
+
+    found = planned(f, f32(64, 32), f32(64, 32))
+    (told,) = [w for w in found.program.warnings if "shard_alike" in w]
+    assert "test_constraints_in_code.py:" in told and "ties nothing" in told
+
+
 def test_shard_alike_against_pins_is_a_conflict_with_its_place() -> None:
     def f(a: Any, b: Any) -> Any:
         a, b = shard_alike(jnp.sin(a), jnp.cos(b))

@@ -19,7 +19,7 @@ from autoshard.frontends.jax.facts import is_extended, key_of
 from autoshard.frontends.jax.in_place import UPDATED
 from autoshard.frontends.jax.names import path_of, paths_of, unique
 from autoshard.frontends.jax.parts import Loop, Parts, parts_given
-from autoshard.frontends.jax.placement import constraint_attrs
+from autoshard.frontends.jax.placement import constraint_attrs, lone_groups
 from autoshard.frontends.jax.read import JaxOp, JaxprReader
 from autoshard.program.program import Origin, Program, Value
 from autoshard.program.rule import ShardingRule
@@ -178,6 +178,8 @@ def trace(
         warnings=(*reader.warnings, *rules.warnings, *(note for note in (forgotten, call.updates.note) if note)),
         loop_parts=chosen if any(n > 1 for n in chosen) else (),
     )
+    if reader.groups:
+        program = replace(program, warnings=(*program.warnings, *lone_groups(reader.groups, program)))
 
     def in_parts(loop_parts: Sequence[int]) -> TracedFunction:
         return trace(

@@ -6,6 +6,7 @@ several devices, ``attrs["mesh"]`` is its text; ``attrs["devices"]`` has the num
 the first ones.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from autoshard.errors import UnsupportedError
 from autoshard.interop.jax import sharding_from_jax
+from autoshard.program.program import ALIKE, Program, alike_tag
 
 KIND = "sharding_constraint"
 _DEFAULT_MEMORY = (None, "device")
@@ -86,3 +88,14 @@ def _is_default_memory(sharding: NamedSharding) -> bool:
         return device.default_memory().kind == sharding.memory_kind
     except (ValueError, RuntimeError, StopIteration, NotImplementedError):
         return False
+
+
+def lone_groups(groups: Sequence[str], program: Program) -> tuple[str, ...]:
+    """What to say of sharding groups of which a single value is left in a program, by the places that make them."""
+    members = Counter(op.attrs[ALIKE] for op, _ in program.walk() if ALIKE in op.attrs)
+    tags = Counter(tag for value in program.values for tag in value.tags)
+    return tuple(
+        f"shard_alike at {place} ties nothing: but for one of its values, nothing that is computed needs them"
+        for number, place in enumerate(groups, 1)
+        if members[number] + tags[alike_tag(number)] == 1
+    )

@@ -32,7 +32,7 @@ from autoshard.frontends.jax.scalars import known_scalar
 from autoshard.frontends.jax.shard_maps import Frame, JaxOp, ShardMapReader
 from autoshard.frontends.jax.sites import Site, describe, joined, named_site
 from autoshard.frontends.jax.trip_count import while_trips
-from autoshard.program.program import Origin
+from autoshard.program.program import ALIKE, Origin
 from autoshard.rules.kernels import CALLED_KERNELS
 
 # Calls that are inlined, with the parameter that holds the callee.
@@ -70,7 +70,7 @@ class JaxprReader(ShardMapReader):
         self._literals: dict[str, DraftValue] = {}
         self._arrays: dict[DraftValue, Any] = {}  # numbers of values, where they are constants
         self._barriers = 0
-        self._groups = 0  # number of groups of values that must have equal shardings
+        self.groups: list[str] = []  # where groups of values that must have equal shardings are made
         self._manual = 0
         self._inner_axes: set[str] = set()
         self._units: set[str] = set()
@@ -361,8 +361,8 @@ class JaxprReader(ShardMapReader):
         """`jax.experimental.shard_alike`: both results must have the same sharding, whichever it is."""
         if self._manual or not all(value.type.rank for value in operands):
             return operands
-        self._groups += 1
-        return [self._marked(frame, eqn, value, {"alike": self._groups}, here) for value in operands]
+        self.groups.append(describe(here))
+        return [self._marked(frame, eqn, value, {ALIKE: len(self.groups)}, here) for value in operands]
 
     def _marked(self, frame: Frame, eqn: Any, value: DraftValue, attrs: dict[str, Any], here: Site) -> DraftValue:
         """A value behind an identity op that carries the attributes of a statement."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from autoshard.program.program import Op, Origin
+from autoshard.program.program import ALIKE, Op, Origin
 from autoshard.propagation.op_classes import CONSTRAINTS, EDGES, is_constant, keeps_constant
 from autoshard.propagation.spec import Dim, Spec
 
@@ -18,7 +18,7 @@ def capture(b: "Builder") -> None:
     """
     for op, _ in b.program.walk():
         pairs = [p for r in op.regions for p in zip(r.args, op.operands[1:], strict=True)] if op.kind == "cond" else []
-        if op.kind in CONSTRAINTS and "alike" in op.attrs:
+        if op.kind in CONSTRAINTS and ALIKE in op.attrs:
             pairs = zip(op.results, op.operands, strict=True)
         b.captured.update((inner, value) for inner, value in pairs if inner not in b.specs)
 
