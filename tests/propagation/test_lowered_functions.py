@@ -199,3 +199,17 @@ def test_every_value_in_a_scan_has_a_sharding() -> None:
     (scan,) = program.body.ops
     (body,) = scan.regions
     assert {str(found.values[v]) for v in (*body.args[1:], *body.results)} == {'[{?}, {"model", ?}]'}
+
+
+def test_the_axes_of_a_constant_lead_back_to_the_constraint_that_binds_it() -> None:
+    def f(a):
+        return a, stated(jnp.arange(64.0).reshape(SQUARE), "data", None)
+
+    program = trace(f, jax.ShapeDtypeStruct(SQUARE, "float32")).program
+    found = propagate(program, MESH, {}, trace=True)
+    assert found.provenance is not None
+    result = program.body.results[1]
+    (constraint,) = [op for op in program.body.ops if op.results == (result,)]
+    for value in (constraint.operands[0], result):
+        (axis,) = found.provenance[value]
+        assert (str(axis.axis), axis.origin) == ('"data"', result)

@@ -41,8 +41,9 @@ class ProgramGraph:
     """A graph with the holder of every value.
 
     copies: for each constant, the holders of its copies, one for each use. stated: values that have a sharding of their
-    own from the start. bound: those of them that have it from a constraint or a `shard_map`, with that op. returned:
-    for each output of the program the holder that is handed back.
+    own from the start. bound: those of them that have it from a constraint or a `shard_map`, with that op.
+    bound_holders: the same of copies of constants. returned: for each output of the program the holder that is handed
+    back.
     """
 
     program: Program
@@ -52,6 +53,7 @@ class ProgramGraph:
     nodes_of: dict[int, list[int]] = field(default_factory=dict)
     stated: frozenset[int] = frozenset()
     bound: dict[int, Op] = field(default_factory=dict)
+    bound_holders: dict[int, Op] = field(default_factory=dict)
     returned: Sequence[int] = ()
 
 
@@ -83,8 +85,8 @@ class Builder:
     opened: values with an open constraint behind them, which a sharding group ties in their place. behind: the holders
     of these constraints. captured: arguments of branches, with the value outside that each stands for. carried:
     arguments of while loops, which share the holder of the edge behind the loop, with the region they belong to.
-    bound_copies: shardings of the copies of constants that constraints use, by op id. flowing: holders that a data-flow
-    edge defines. touching: for each holder its uses, as (region, node).
+    bound_copies: shardings of the copies of constants that constraints use, by op id. bound_holders: these copies, with
+    that op. flowing: holders that a data-flow edge defines. touching: for each holder its uses, as (region, node).
     """
 
     program: Program
@@ -105,6 +107,7 @@ class Builder:
     rules: dict[ShardingRule, int] = field(default_factory=dict)
     redirected: dict[int, Op] = field(default_factory=dict)
     bound: dict[int, Op] = field(default_factory=dict)
+    bound_holders: dict[int, Op] = field(default_factory=dict)
     captured: dict[int, int] = field(default_factory=dict)
     carried: dict[int, int] = field(default_factory=dict)
     flowing: set[int] = field(default_factory=set)
@@ -130,8 +133,9 @@ class Builder:
             graph.outputs.append((returned[index], slot, graph.steps.rule_number(identity_rule(shape))))
         stated = frozenset(self.specs)
         return ProgramGraph(
-            self.program, graph, self.holder_of, self.copies, self.nodes_of, stated, self.bound, returned
-        )
+            self.program, graph, self.holder_of, self.copies, self.nodes_of, stated, self.bound, self.bound_holders,
+            returned,
+        )  # fmt: skip
 
     def meant(self, value: int) -> int:
         """The value itself, or the one outside that an argument of a branch stands for."""
@@ -172,7 +176,11 @@ class Builder:
         op = self.constants.get(value) or self.expansions.get(value)
         if op is None or self.program.type_of(value).rank == 0:
             return Use(self.holder_of[value], self.carried.get(value, AROUND))
-        return Use(self._copy(value, op, {}, self.bound_copies.get(user.id) if user is not None else None))
+        spec = self.bound_copies.get(user.id) if user is not None else None
+        holder = self._copy(value, op, {}, spec)
+        if user is not None and spec is not None and value not in self.specs:
+            self.bound_holders[holder] = user
+        return Use(holder)
 
     def _copy(self, value: int, op: Op, done: dict[int, int], spec: Spec | None = None) -> int:
         if value in done:

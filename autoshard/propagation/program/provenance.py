@@ -57,9 +57,10 @@ def trace_back(built: ProgramGraph, run: Run, initial: list[int], mesh: Mesh) ->
                     if source >= 0 or step is steps[-1]:  # places inside of a loop, between its values, are passed over
                         hops.append(Hop(built.graph.nodes[step.node].op if step.node >= 0 else step.node, source, to))
                         to = source
-                origin = value_of.get(steps[-1].source if steps else holder, -1)
-                if origin in built.bound:  # the statement is the op that binds the value
-                    op = built.bound[origin]
+                start = steps[-1].source if steps else holder
+                origin = value_of.get(start, -1)
+                op = built.bound_holders.get(start) or built.bound.get(origin)
+                if op is not None:  # the statement is the op that binds the value
                     source = op.results[0] if op.kind in CONSTRAINTS else origin
                     hops.append(Hop(op.id, source, origin))
                     origin = source
