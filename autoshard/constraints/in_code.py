@@ -4,7 +4,6 @@ A front end keeps each as an op ``sharding_constraint``, whose result has the st
 not go through the op are free (S4.5), and uses of the result may reshard it again.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 
 from autoshard.constraints.groups import MatchedGroup
@@ -13,12 +12,11 @@ from autoshard.constraints.patterns import line_of
 from autoshard.constraints.pin import MatchedPin
 from autoshard.constraints.shard_map import manual_statements
 from autoshard.errors import InputError, ShardingError, UnsupportedError
-from autoshard.program.program import ALIKE, IN_CODE, Op, Program, alike_tag
+from autoshard.program.program import ALIKE, IN_CODE, Op, Program, alike_tag, is_alike_tag
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 
 KIND = "sharding_constraint"
-_ALIKE_TAG = re.compile(re.escape(alike_tag(0)).replace("0", r"\d+")).fullmatch
 
 __all__ = [
     "check_devices",
@@ -82,15 +80,17 @@ def groups_in_code(program: Program) -> tuple[MatchedGroup, ...]:
 
     Members are results of its ops, and values whose result there nothing reads, which have a tag in its place.
     """
+    if program.in_code != "hard":
+        return ()
     members: dict[str, list[int]] = {}
     sources: dict[str, str] = {}
-    for op, _ in program.walk() if program.in_code == "hard" else ():
+    for op, _ in program.walk():
         if op.kind == KIND and ALIKE in op.attrs:
             tag = alike_tag(op.attrs[ALIKE])
             members.setdefault(tag, []).append(op.results[0])
             sources.setdefault(tag, line_of(op.source))
-    for value in program.values if program.in_code == "hard" else ():
-        for tag in filter(_ALIKE_TAG, value.tags):
+    for value in program.values:
+        for tag in filter(is_alike_tag, value.tags):
             members.setdefault(tag, []).append(value.id)
     return tuple(
         MatchedGroup(

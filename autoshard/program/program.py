@@ -99,11 +99,17 @@ IN_CODE = ("hard", "hints", "ignore")
 """What shardings that are stated in the code may be."""
 ALIKE = "alike"
 """The attribute of an op whose result is in the sharding group of this number."""
+_ALIKE_TAG = "shard_alike:"
 
 
 def alike_tag(group: int) -> str:
     """The tag of a value in a sharding group that has no op there, such as ``a`` of ``_, b = shard_alike(a, b)``."""
-    return f"shard_alike:{group}"
+    return f"{_ALIKE_TAG}{group}"
+
+
+def is_alike_tag(tag: str) -> bool:
+    """Whether a tag is one that `alike_tag` makes."""
+    return tag.startswith(_ALIKE_TAG) and tag.removeprefix(_ALIKE_TAG).isdecimal()
 
 
 @dataclass(frozen=True)
