@@ -250,12 +250,14 @@ class Memory(_Strict):
     bandwidth: Quantity
     usable: Quantity | None = None  # bytes that the runtime leaves to programs, where that is known
     host_link: Quantity | None = None  # between the device and its host, one way, where that is known
+    on_chip: Quantity | None = None  # bytes of a matmul's operand that its compiler keeps on the chip, where known
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         _check("memory.bytes", self.bytes, "bytes", *MEMORY_BYTES_RANGE, hint=" (give bytes, not GB)")
-        if self.usable is not None:
-            _check("memory.usable", self.usable, "bytes", 1, self.bytes.value, hint=" (no more than memory.bytes)")
+        for name in ("usable", "on_chip"):
+            if (part := getattr(self, name)) is not None:
+                _check(f"memory.{name}", part, "bytes", 1, self.bytes.value, hint=" (no more than memory.bytes)")
         if self.host_link is not None:
             _check("memory.host_link", self.host_link, "bytes/s", *BYTES_PER_S_RANGE, hint=" (give bytes/s, not GB/s)")
         _check("memory.bandwidth", self.bandwidth, "bytes/s", *BYTES_PER_S_RANGE, hint=" (give bytes/s, not GB/s)")
@@ -345,17 +347,11 @@ class Profile(_Strict):
         for name in ("matmul_efficiency", "attention_efficiency"):
             if (share := getattr(self, name)) is not None:
                 quantities[name] = share
-        quantities["memory.bytes"] = self.memory.bytes
-        if self.memory.usable is not None:
-            quantities["memory.usable"] = self.memory.usable
-        quantities["memory.bandwidth"] = self.memory.bandwidth
-        if self.memory.host_link is not None:
-            quantities["memory.host_link"] = self.memory.host_link
-        for level in self.levels:
-            for field in type(level).model_fields:
-                value = getattr(level, field)
-                if isinstance(value, Quantity):
-                    quantities[f"{level.name}.{field}"] = value
+        memory = (
+            (f"memory.{n}", getattr(self.memory, n)) for n in ("bytes", "usable", "bandwidth", "host_link", "on_chip")
+        )
+        links = ((f"{level.name}.{n}", getattr(level, n)) for level in self.levels for n in type(level).model_fields)
+        quantities.update((path, value) for path, value in (*memory, *links) if isinstance(value, Quantity))
         return quantities
 
     def level(self, name: str) -> TorusLevel | SwitchLevel | FullMeshLevel:

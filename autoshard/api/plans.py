@@ -171,7 +171,7 @@ class Plan(PlanRecord):
             )
         from autoshard.lowering.lower import lower
 
-        return lower(self.traced, self.schedule, self.order)
+        return lower(self.traced, self.schedule, self.order, self.apart)
 
     def lower(self, target: str = "explicit") -> Target:
         """The program for JAX in one of the forms of `autoshard.api.targets.TARGETS`.

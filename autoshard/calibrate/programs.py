@@ -161,7 +161,9 @@ PROGRAMS: dict[str, Callable[[], Built]] = {
     "mlp_f32": lambda: model("mlp", **_MLP),
     "mlp_f32_2k": lambda: model("mlp", **{**_MLP, "hidden": 2048, "batch": 8192}),
     "mlp_f32_1k": lambda: model("mlp", **{**_MLP, "hidden": 1024, "batch": 16384}),
+    "mlp_f32_short": lambda: model("mlp", **{**_MLP, "hidden": 8192, "batch": 1024}),
     "mlp_bf16": lambda: model("mlp", **_MLP, compute_dtype="bfloat16"),
+    "mlp_bf16_short": lambda: model("mlp", **{**_MLP, "hidden": 8192, "batch": 1024}, compute_dtype="bfloat16"),
     "dense": lambda: model("transformer", **_DENSE),
     "conv": lambda: model("resnet", **_CONV),
 }

@@ -22,7 +22,7 @@ On GPUs the values that take memory of their own are others, by the rules of `co
 are priced by R1 to R3 everywhere.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -63,18 +63,28 @@ def _one_update_per_row(op: Op) -> bool:
 
 
 @dataclass(frozen=True)
+class Updates:
+    """By product the matmuls with which an update could be fused, and the bytes of an operand that stay on the chip."""
+
+    on_chip_bytes: float
+    matmuls: Mapping[int, Op]
+
+
+@dataclass(frozen=True)
 class Fusion:
     """Which values exist in memory.
 
     materialised: ids of the values that are read from memory. Literals count too, and arguments of loop bodies that are
     slices or constants of the loop: reading them costs bytes. held: ids of the values that take memory of their own;
     all materialised ones but products that are held only as the value that their pointwise uses lead to (R4). calls:
-    how the program runs where matmuls are calls of libraries; None where they are not.
+    how the program runs where matmuls are calls of libraries; None where they are not. updates: the matmuls with which
+    an update is not fused where neither operand stays on the chip (`costs.apart`); None where all are.
     """
 
     materialised: frozenset[int]
     held: frozenset[int] = frozenset()
     calls: Calls | None = None
+    updates: Updates | None = None
 
     @property
     def twice(self) -> frozenset[int]:

@@ -19,6 +19,7 @@ read a copy of it.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from autoshard.costs.apart import apart_under
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.host import sent
 from autoshard.program.program import Block, Op, Origin, Program
@@ -76,7 +77,7 @@ class _Pass:
             moved = [value for value, reshard in schedule.shared.items() if reshard.steps]
             moved += [use.value_in(program) for use, reshard in schedule.uses.items() if reshard.steps]
             moved += [order.index for order in program.orders if order.where == "value"]
-            self.held.update(v for v in moved if v in fusion)
+            self.held.update(v for v in (*moved, *apart_under(program, schedule, fusion.updates)) if v in fusion)
         self.sent = frozenset(sent(program))
         self.held.update(v for v in (program.body.results[k] for k in self.sent) if v in fusion)
         self.time: dict[int, int] = {}

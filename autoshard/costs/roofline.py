@@ -42,11 +42,24 @@ def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, pri
         seconds = seconds + caches_s(op, program, sizes, prices.machine, prices.updated(program))
     if kind is WorkKind.UPDATED:  # partial sums are moved first, and then nothing fuses with the matmul
         alone = np.asarray(prices.machine.work_s(WorkKind.MATMUL, flops, moved, dtype, unit, made), np.float64)
-        seconds = np.where(shards[:, list(rule.reduction)].prod(axis=1) > 1, alone, seconds)
+        apart = shards[:, list(rule.reduction)].prod(axis=1) > 1
+        on_chip = prices.machine.profile.memory.on_chip
+        if on_chip is not None and len(op.operands) == 2:  # nor does where neither operand stays on the chip
+            apart |= smaller_operand_bytes(op, program, sizes) > on_chip.value
+        seconds = np.where(apart, alone, seconds)
     if "work" not in op.attrs:
         return seconds
     beside = np.asarray(prices.machine.compute_s(kernel_vector_flops(op, sizes), 0.0 * moved, dtype, VECTOR))
     return np.maximum(seconds, beside)
+
+
+def smaller_operand_bytes(op: Op, program: Program, sizes: np.ndarray) -> np.ndarray:
+    """[placement] bytes of the smaller operand on one device."""
+    assert op.rule is not None
+    each = [
+        local_elements(t, sizes) * element_bytes(program, v) for v, t in zip(op.operands, op.rule.operands, strict=True)
+    ]
+    return np.minimum(*each)
 
 
 def result_bytes(op: Op, program: Program, sizes: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ choice of the few decisions behind it.
 from dataclasses import dataclass
 from typing import Any
 
+from autoshard.costs.apart import is_apart
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.host import sent
 from autoshard.costs.liveness import Liveness, made_at, only_uses, pointwise, replaced_inputs, starts_carry
@@ -20,7 +21,7 @@ from autoshard.formulation.quantities import FREE, Quantities, Quantity
 from autoshard.formulation.repeats import Repeats
 from autoshard.program.program import Block, Op, Origin, Program
 from autoshard.program.schedule import PROGRAM, Use
-from autoshard.sharding.layout import AtomMesh
+from autoshard.sharding.layout import AtomMesh, Layout
 
 Span = tuple[int, int]
 
@@ -63,7 +64,7 @@ class Lifetimes:
         tile: Tile | None,
         q: Quantities,
     ) -> None:
-        self.program, self.fusion, self.q = program, fusion, q
+        self.program, self.fusion, self.mesh, self.q = program, fusion, mesh, q
         self.time, self.span, self.points = liveness.time, liveness.span, liveness.points
         self.layouts = ChosenLayouts(program, collected, encoded, repeats, mesh, tile, fusion.twice, q)
         self.defined = set(collected.definition)
@@ -111,7 +112,21 @@ class Lifetimes:
         copied = self.q.lift(lambda move: move is not None, self._shared_move(value))
         for use in self._uses.get(value, ()):
             copied = self.q.lift(lambda a, move: a or move is not None, copied, self._move(use))
-        return copied
+        return self._or_apart(value, copied)
+
+    def _or_apart(self, value: int, held: Quantity) -> Quantity:
+        """Whether a value is held, or else because it is a product which is kept apart from its update."""
+        updates = self.fusion.updates
+        op = None if updates is None else updates.matmuls.get(value)
+        links = [] if op is None else [self.layouts.links.get(Use(op.id, slot)) for slot in range(len(op.operands))]
+        ports = [self.layouts.port(link.target) for link in links if link is not None]
+        if updates is None or op is None or len(ports) < len(links) or value not in self.defined:
+            return held
+
+        def apart(before: bool, product: Layout, *operands: Layout) -> bool:
+            return before or is_apart(op, self.program, self.mesh, operands, product, updates.on_chip_bytes)
+
+        return self.q.lift(apart, held, self.layouts.definition(value), *ports)
 
     # -- the backward pass ---------------------------------------------------------------------------
 

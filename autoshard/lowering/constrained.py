@@ -38,7 +38,8 @@ class ConstrainedInterpreter(LocalInterpreter):
     """
 
     def __init__(self, lowered: Lowered, mesh: JaxMesh | AbstractMesh, *, inside: bool) -> None:
-        super().__init__(lowered.traced, lowered.schedule, lowered.order if inside else NOTHING)
+        order, apart = (lowered.order, lowered.apart) if inside else (NOTHING, frozenset[int]())
+        super().__init__(lowered.traced, lowered.schedule, order, apart)
         self.mesh, self.inside = mesh, inside
         self.sharing = windows_that_share(lowered.traced.program)
 

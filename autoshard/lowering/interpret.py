@@ -57,12 +57,14 @@ class _Arrays:
 class LocalInterpreter:
     """Runs blocks of one program under one schedule; holds no state between runs.
 
-    order: what the compiler must not reorder.
+    order: what the compiler must not reorder. apart: values that nothing which reads them is fused with.
     """
 
-    def __init__(self, traced: TracedFunction, schedule: Schedule, order: Order = NOTHING) -> None:
+    def __init__(
+        self, traced: TracedFunction, schedule: Schedule, order: Order = NOTHING, apart: frozenset[int] = frozenset()
+    ) -> None:
         self.traced, self.program = traced, traced.program
-        self.order = order
+        self.order, self.apart = order, apart
         self.jax_ops = traced.jax_ops
         self.schedule = schedule
         self.grid = Grid(schedule.mesh)
@@ -97,6 +99,8 @@ class LocalInterpreter:
                         self.start(op, block, now)
                     operands = [taken.pop(Use(op.id, k)) for k in range(len(op.operands))]
                     out = self.op(op, operands) if op.rule is not None else self.region_op(op, operands)
+                    if not self.apart.isdisjoint(op.results):
+                        out = [lax.optimization_barrier(x) for x in out]
                     now.values.update(zip(op.results, self.formed(op.results, out), strict=True))
         if owner[0] == PROGRAM:
             for slot in self.order.over:

@@ -55,7 +55,8 @@ class Lowered:
 
     input_layouts, output_layouts: at the boundary, one for each leaf. JAX demands that boundary layouts divide their
     dimensions. Where the schedule cuts an input unevenly, its boundary layout has the leading atoms that divide, and
-    the rest is cut inside, locally. order: what the compiler must not reorder, so that memory is as planned.
+    the rest is cut inside, locally. order: what the compiler must not reorder, so that memory is as planned. apart:
+    values that nothing which reads them is fused with (`autoshard.costs.apart`).
     """
 
     traced: TracedFunction
@@ -63,6 +64,7 @@ class Lowered:
     input_layouts: tuple[Layout, ...]
     output_layouts: tuple[Layout, ...]
     order: Order = NOTHING
+    apart: frozenset[int] = frozenset()
 
     def jax_mesh(self, devices: Sequence[Any] | None = None) -> JaxMesh:
         """The refined mesh on `devices` (all of JAX by default, in their order, permuted by the mesh's device ids).
@@ -90,7 +92,7 @@ class Lowered:
         order (see `autoshard.lowering.other_orders`), by the planned permutes. Otherwise all arrays lie on `mesh`.
         """
         traced, grid = self.traced, self.schedule.mesh
-        interpreter = LocalInterpreter(traced, self.schedule, self.order)
+        interpreter = LocalInterpreter(traced, self.schedule, self.order, self.apart)
         body = traced.program.body
         inputs = len(traced.in_types)
         args = body.args
@@ -280,10 +282,12 @@ class Lowered:
         return planned_collectives(self.traced.program, self.schedule)
 
 
-def lower(traced: TracedFunction, schedule: Schedule, order: Order = NOTHING) -> Lowered:
+def lower(
+    traced: TracedFunction, schedule: Schedule, order: Order = NOTHING, apart: frozenset[int] = frozenset()
+) -> Lowered:
     """Write the program as one `shard_map` with exactly the collectives of the schedule.
 
-    order: what the compiler must not reorder. Needs no devices. Raises `InputError` where schedule and program do not
+    order, apart: as in `Lowered`. Needs no devices. Raises `InputError` where schedule and program do not
     fit each other, `UnsupportedError` where an op has no local form under its placement, or an output is cut unevenly.
     """
     check_schedule(traced.program, schedule)
@@ -308,7 +312,7 @@ def lower(traced: TracedFunction, schedule: Schedule, order: Order = NOTHING) ->
                 "JAX arrays must be cut evenly; pin this output to axes that divide its dimensions"
             )
         outputs.append(Layout.replicated(types(value).rank) if _made_inside(types(value)) else layout)
-    lowered = Lowered(traced, schedule, tuple(inputs[: len(traced.in_types)]), tuple(outputs), order)
+    lowered = Lowered(traced, schedule, tuple(inputs[: len(traced.in_types)]), tuple(outputs), order, apart)
     # Run every op's local form once, on abstract values, so that an op without one is refused here.
     arguments = tree_util.tree_unflatten(traced.in_tree, traced.in_types)
     jax.eval_shape(lowered.function(auto_abstract_mesh(mesh.sizes, mesh.names), as_they_lie=True), *arguments)

@@ -116,13 +116,21 @@ class PlanRecord(AskedRecord):
         """What the compiler must not reorder, so that a device holds what was planned: within the memory limit, or
         what the device has room for.
         """
-        from autoshard.costs import fusion, liveness
+        from autoshard.costs import liveness
+        from autoshard.costs.apart import fusion_on
         from autoshard.costs.ordering import order_to_keep
 
         limit = None if self.memory_limit is None else self.memory_limit.bytes
         allowed = room(self.machine.usable_bytes, headroom(self.machine)) if limit is None else limit
-        live = liveness.analyse(self.program, fusion.analyse(self.program, self.machine.profile.memory_rules))
+        live = liveness.analyse(self.program, fusion_on(self.program, self.machine.profile))
         return order_to_keep(self.program, self.schedule, live, self.machine.profile.memory_tile, allowed)
+
+    @cached_property
+    def apart(self) -> frozenset[int]:
+        """Values, gradients mostly, that lowering keeps the compiler from fusing with the update that reads them."""
+        from autoshard.costs.apart import barriers
+
+        return barriers(self.program, self.schedule, self.machine.profile)
 
     def __repr__(self) -> str:
         name = f"{type(self).__name__}({self.program.name} on {self.machine.profile.name}"
@@ -299,6 +307,7 @@ class PlanRecord(AskedRecord):
                 ],
             },
             **({"order": self.order.to_dict()} if self.order else {}),
+            **({"apart": sorted(self.apart)} if self.apart else {}),
             "stages": [plain(stage.to_dict()) for stage in self.stages],
             "joint": None if self.joint is None else plain(self.joint.to_dict()),
             "sharing": None if self.sharing is None else plain(self.sharing.to_dict()),
@@ -342,7 +351,8 @@ class PlanRecord(AskedRecord):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The plan with the content of a plan.json; costs and memory are computed again."""
-        from autoshard.costs import fusion, liveness
+        from autoshard.costs import liveness
+        from autoshard.costs.apart import fusion_on
         from autoshard.costs.memory import simulate
         from autoshard.costs.price import price
         from autoshard.costs.pricing import StepPrices
@@ -352,7 +362,7 @@ class PlanRecord(AskedRecord):
         program = program_from_json(data["program"])
         schedule = schedule_from_json(data["schedule"], mesh, program)
         machine = Machine.from_dict(data["hardware"]["machine"])
-        fused = fusion.analyse(program, machine.profile.memory_rules)
+        fused = fusion_on(program, machine.profile)
         return cls(
             program=program,
             schedule=schedule,

@@ -10,8 +10,8 @@ import numpy as np
 from autoshard.constraints import MatchedGroup, MatchedPin, Restriction
 from autoshard.constraints.groups import spread_pins
 from autoshard.costmodels.machine import Machine
-from autoshard.costs import fusion as fusion_model
 from autoshard.costs import liveness as liveness_model
+from autoshard.costs.apart import fusion_on
 from autoshard.costs.exposure import Exposure, Objective
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.liveness import Liveness
@@ -344,7 +344,7 @@ def collect_loosely(problem: Problem) -> tuple[Loose, Liveness]:
 
 
 def _analysed(program: Program, mesh: AtomMesh, machine: Machine) -> tuple[Fusion, Liveness, PartialReach]:
-    fusion = fusion_model.analyse(program, machine.profile.memory_rules)
+    fusion = fusion_on(program, machine.profile)
     reach = PartialReach(program, mesh)
     return fusion, liveness_model.analyse(program, fusion), reach
 

@@ -66,3 +66,13 @@ def order_from_json(data: Mapping[str, Any] | None, program: Program) -> Order:
     if wrong:
         raise InputError(f"plan: the program has no {wrong[0]}, which is to be kept in order")
     return Order(again, finished, over, could_hold_bytes)
+
+
+def apart_from_json(data: Any, program: Program) -> frozenset[int]:
+    """The ``apart`` of plan.json, values that what reads them is not fused with (None: none); `InputError` where the
+    program has no such value.
+    """
+    values = () if data is None else data
+    if not isinstance(values, Sequence) or any(v not in range(len(program.values)) for v in values):
+        raise InputError(f"the plan is damaged: apart is {data!r}, not a list of values of the program")
+    return frozenset(values)

@@ -239,6 +239,8 @@ def _memory(plan: Json) -> "list[RenderableType]":
         head += "\n" + _fits(memory)
     if "order" in plan:
         head += "\n" + _order(plan["order"])
+    if "apart" in plan:
+        head += f"\nwritten before an update reads them, not fused with it: {len(plan['apart'])} (docs/lowering.md)"
     held = memory.get("held", [])
     if not held:
         return [head]

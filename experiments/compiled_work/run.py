@@ -49,9 +49,9 @@ MOST = 0.95
 
 def measure(name: str, chip: str, keep: Path | None) -> dict[str, Any]:
     """A row: the program compiled for the chip, or read from the texts that were kept, and its amounts."""
-    import jax
     from jax.experimental import topologies
 
+    import autoshard
     from autoshard.calibrate.programs import PROGRAMS
     from autoshard.costmodels import load_profile, place_mesh
     from autoshard.frontends.jax.function import trace
@@ -61,18 +61,13 @@ def measure(name: str, chip: str, keep: Path | None) -> dict[str, Any]:
     from autoshard.simulation.timeline import timeline
 
     step, specs, donated = PROGRAMS[name]()
-    text, place, began = (
-        None,
-        None if keep is None else keep / f"{chip.removeprefix('tpu_')}_{name}.txt",
-        time.monotonic(),
-    )
+    place, began = None if keep is None else keep / f"{chip.removeprefix('tpu_')}_{name}.txt", time.monotonic()
     if place is not None and place.exists():
         text = place.read_text()
-    if text is None:
+    else:
         devices = topologies.get_topology_desc(platform="tpu", topology_name=TOPOLOGY[chip]).devices
-        where = jax.sharding.SingleDeviceSharding(devices[0])
-        placed = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=where), specs)
-        text = tpu.scheduled_text(jax.jit(step, donate_argnums=donated).lower(*placed))
+        plan = autoshard.plan(step, *specs, mesh={"x": 1}, hardware=chip, donate_argnums=donated, memory_limit="none")
+        text = tpu.compiled(plan.lower().staged(devices[:1])).text  # as plans run, updates kept apart where they are
         if place is not None:
             place.write_text(text)
     took = time.monotonic() - began

@@ -33,7 +33,7 @@ sys.path.insert(0, str(HERE.parents[1]))
 ROWS = HERE / "rows.csv"
 GPU_ROWS = HERE / "rows_gpu.csv"
 COLUMNS: Sequence[str] = (
-    "case", "candidate", "form", "serial_s", "overlap_s", "calibrated_s", "calibrated_overlap_s", "own_s",
+    "case", "candidate", "form", "apart", "serial_s", "overlap_s", "calibrated_s", "calibrated_overlap_s", "own_s",
     "expected_s", "cycles_s", "roofline_s", "matmul_s", "other_s", "exposed_s", "collectives_s", "links_by_kind",
     "waits_by_kind", "compile_s", "compiler", "reason",
 )  # fmt: skip
@@ -62,6 +62,7 @@ def run(case: Case, wanted: list[tuple[str, str]], compiles: bool = True) -> Ite
 
     from autoshard.api import verbs as api
     from autoshard.api.targets import Target
+    from autoshard.costs.apart import barriers
     from autoshard.costs.exposure import Exposure
     from autoshard.costs.price import price
     from autoshard.costs.pricing import StepPrices
@@ -123,14 +124,15 @@ def run(case: Case, wanted: list[tuple[str, str]], compiles: bool = True) -> Ite
                     yield {**row, "reason": priced.cost.reason}
                     continue
                 schedule = network.schedule(priced.assignment)
-            row |= prices_of(schedule, network.fusion, form)
+            apart = barriers(traced.program, schedule, machine.profile) if form in PLACED_FORMS else frozenset[int]()
+            row |= {"apart": len(apart), **prices_of(schedule, network.fusion, form)}
             if not compiles:
                 yield row
                 continue
             key = (repr((sorted(schedule.placements.items()), sorted(map(str, schedule.uses.items())))), form)
             if key not in known:
                 began = time.monotonic()
-                target = Target(form, lower(traced, schedule))
+                target = Target(form, lower(traced, schedule, apart=apart))
                 text = judge.compiled(target.staged(devices)).text
                 took = time.monotonic() - began
                 module = read_module(text)
@@ -161,7 +163,7 @@ def load(place: Path = ROWS) -> list[dict[str, str]]:
     if not place.exists():
         return []
     with place.open(newline="") as file:
-        return list(csv.DictReader(file))
+        return [{**dict.fromkeys(COLUMNS, ""), **row} for row in csv.DictReader(file)]
 
 
 def write(rows: Sequence[Mapping[str, Any]], place: Path = ROWS) -> None:
@@ -187,14 +189,18 @@ def price_again(names: Sequence[str], place: Path = ROWS) -> None:
             if new and not is_of_the_same_plan(row, new):
                 print(f"{case.name}: {row['candidate']} is another plan now; its {row['form']} is to be compiled again")
                 continue
-            row.update({k: f"{new[k]:.6g}" for k in (*PRICES, "own_s") if k in new} if new else {})
+            row.update({k: f"{new[k]:.6g}" for k in (*PRICES, "apart", "own_s") if k in new} if new else {})
             rows.append(row)
         write(rows, place)
         print(case.name, flush=True)
 
 
 def is_of_the_same_plan(row: Mapping[str, str], new: Mapping[str, Any]) -> bool:
-    """Whether a plan found again is the one that was compiled: plain prices, which no calibration changes, tell it."""
+    """Whether a plan found again is the one that was compiled: plain prices, which no calibration changes, and how many
+    products are kept apart from their updates tell it.
+    """
+    if "apart" in new and int(row["apart"] or 0) != new["apart"]:
+        return False
     return all(not row[k] or k not in new or abs(new[k] / float(row[k]) - 1) < SAME for k in ("serial_s", "overlap_s"))
 
 

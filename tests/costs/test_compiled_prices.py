@@ -111,7 +111,9 @@ def test_prices_with_shares_need_no_likely_step_beside_them(pair: tuple[Plan, Pl
     assert calibrated.lower_s <= calibrated.estimate_s <= calibrated.upper_s
 
 
-def test_an_update_is_fused_only_where_no_partial_sum_is_moved_first(pair: tuple[Plan, Plan]) -> None:
+def test_an_update_is_fused_only_where_no_partial_sum_is_moved_first_and_an_operand_stays_on_the_chip(
+    pair: tuple[Plan, Plan],
+) -> None:
     machine, mesh = pair[1].machine, pair[1].schedule.mesh
     large = SPEC((8192, 8192), jnp.float32)  # so that its FLOP take longer than its bytes
     program = trace(step, large, large, ARGUMENTS[2], name="s").program
@@ -121,10 +123,12 @@ def test_an_update_is_fused_only_where_no_partial_sum_is_moved_first(pair: tuple
     assert rule is not None
     (summed,) = rule.reduction
     kept = next(f for f in range(len(rule.factor_sizes)) if f != summed)
-    shards = np.ones((2, len(rule.factor_sizes)), np.int64)
-    shards[0, summed] = shards[1, kept] = 4
-    alone, fused = op_seconds(dot, program, shards, analyse(program), StepPrices(machine, mesh))
-    assert fused / alone == pytest.approx(WORK.matmul["f32"] / WORK.updated["f32"])
+    shards = np.ones((3, len(rule.factor_sizes)), np.int64)
+    shards[0, summed] = shards[1, kept] = 4  # of 8192 x 2048 elements, 64 MiB, nothing stays on a v5e
+    shards[2, kept] = 8
+    alone, apart, fused = op_seconds(dot, program, shards, analyse(program), StepPrices(machine, mesh))
+    assert apart == alone
+    assert 2 * fused / alone == pytest.approx(WORK.matmul["f32"] / WORK.updated["f32"])
 
 
 def test_the_checker_prices_what_float32_matmuls_write_alike() -> None:

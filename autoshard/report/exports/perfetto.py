@@ -7,7 +7,7 @@ The format is Chrome's "Trace Event Format": complete events (``X``) that nest o
 from collections.abc import Sequence
 from typing import Any
 
-from autoshard.costs import fusion
+from autoshard.costs.apart import fusion_on
 from autoshard.plan_record import PlanRecord
 from autoshard.report.view.memory import memory_view
 from autoshard.report.view.outline import outline
@@ -99,7 +99,7 @@ def _outline(plan: PlanRecord, placed: Sequence[Placed], pid: int) -> list[dict[
 
 def _memory(plan: PlanRecord, placed: Sequence[Placed], pid: int) -> list[dict[str, Any]]:
     """Counters: bytes that a device holds when an op runs, by what they are for."""
-    view = memory_view(plan, fusion.analyse(plan.program, plan.machine.profile.memory_rules))
+    view = memory_view(plan, fusion_on(plan.program, plan.machine.profile))
     groups = sorted(set(view.groups))
     change: list[dict[str, int]] = [{} for _ in range(view.points + 1)]
     for held, group in zip(view.held, view.groups, strict=True):

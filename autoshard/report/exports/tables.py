@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autoshard.costs import fusion
+from autoshard.costs.apart import fusion_on
 from autoshard.costs.memory import sizes
 from autoshard.plan_record import PlanRecord
 from autoshard.report.view.memory import memory_view
@@ -74,7 +74,7 @@ def _parameters(plan: PlanRecord) -> str:
 
 def _memory(plan: PlanRecord) -> tuple[str, str]:
     """Two tables: bytes held at every point of the program, and what is held from when to when."""
-    view = memory_view(plan, fusion.analyse(plan.program, plan.machine.profile.memory_rules))
+    view = memory_view(plan, fusion_on(plan.program, plan.machine.profile))
     groups = list(dict.fromkeys(view.groups))
     series = np.zeros((len(groups), view.points + 1), np.int64)
     for held, group in zip(view.held, view.groups, strict=True):

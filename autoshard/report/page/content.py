@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from autoshard.constraints import HostMemoryLimit
-from autoshard.costs import fusion
+from autoshard.costs.apart import fusion_on
 from autoshard.costs.memory import verdict
 from autoshard.costs.steptime import PASSES
 from autoshard.plan_record import PlanRecord
@@ -34,7 +34,7 @@ class _Content:
     def __init__(self, plan: PlanRecord, name: str, search: Sequence[SearchPoint]) -> None:
         self.plan, self.name, self.search = plan, name, search
         self.program, self.mesh = plan.program, plan.schedule.mesh
-        self.fusion = fusion.analyse(plan.program, plan.machine.profile.memory_rules)
+        self.fusion = fusion_on(plan.program, plan.machine.profile)
         self.work = work_of(plan, self.fusion)
         self.texts, self.layouts = Numbered(), Numbered()
         self.ops: list[Op] = [op for op, _ in self.program.walk()]

@@ -10,6 +10,7 @@ from typing import Any
 
 from autoshard.costmodels import Machine, ProfileError
 from autoshard.errors import in_words
+from autoshard.verify.plan.apart import check_apart, products_apart
 from autoshard.verify.plan.bound import check_bounds, taken_on_trust
 from autoshard.verify.plan.calls import Calls
 from autoshard.verify.plan.cost import Pricer, check_collectives, check_cost
@@ -107,9 +108,10 @@ def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:
     peaks: list[int] = []
 
     def memory() -> int:
-        lives = Lives.of(flow, rules, exists, own, size, calls)
+        lives = Lives.of(flow, rules, exists, own, size, calls, products_apart(flow, machine.profile))
         peak = check_memory(plan, lives, findings)
         check_order(plan, lives, peak, findings)
+        check_apart(plan, flow, machine.profile, findings)
         return peak
 
     _guarded(findings, "memory", lambda: peaks.append(memory()))

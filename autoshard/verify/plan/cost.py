@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from autoshard.costmodels import AxisPart, Machine
 from autoshard.costmodels.compiled import WorkKind
+from autoshard.verify.plan.apart import spills
 from autoshard.verify.plan.flow import COLLECTIVES, Flow, Way
 from autoshard.verify.plan.host import copies
 from autoshard.verify.plan.kinds import kinds_of_work
@@ -232,6 +233,8 @@ class Pricer:
         kind = self._kinds[op.id]
         if kind is WorkKind.UPDATED and any(placed.parts[f] > 1 for f in placed.rule.reduction):
             return WorkKind.MATMUL  # partial sums are moved before anything is updated
+        if kind is WorkKind.UPDATED and spills(op, placed, self.flow.graph, self.machine.profile):
+            return WorkKind.MATMUL
         return kind
 
     @cached_property

@@ -5,7 +5,7 @@ ops, it is found when each value is read. A value that is not in memory passes i
 a copy made by a reshard takes over the reads of what it is made from.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from math import ceil, prod
 
@@ -110,13 +110,14 @@ class Lives:
         kept: set[int],
         size: Sizes,
         calls: Calls | None = None,
+        apart: Set[int] = frozenset(),
     ) -> "Lives":
         """exists: values that are written to memory. kept: those that have memory of their own even if never moved.
-        calls: of machines whose matmuls are calls of libraries.
+        calls: of machines whose matmuls are calls of libraries. apart: products that are written before an update.
         """
         moved = {v for v, way in flow.shared.items() if way.moves} | {w.value for w in flow.uses.values() if w.moves}
         moved |= {order["index"] for order in flow.graph.orders if order["where"] == "value"}
-        lives = Lives(flow, rules, kept | (moved & exists), size, calls)
+        lives = Lives(flow, rules, kept | ((moved | apart) & exists), size, calls)
         lives.close = lives._count(flow.graph.body, 1)
         lives._boundaries()
         for op in sorted(flow.graph.nodes.values(), key=lambda op: -lives.begin[op.id]):

@@ -24,7 +24,7 @@ from autoshard.program.as_json import (
 )
 from autoshard.program.choices import in_code_from_json, loop_parts_from_json
 from autoshard.program.differing import program_difference
-from autoshard.program.order import order_from_json
+from autoshard.program.order import apart_from_json, order_from_json
 from autoshard.program.program import Program
 from autoshard.trust import placed_config, refusal
 from autoshard.verify.derived import ASKED, NOT_DERIVED, check_derived
@@ -163,7 +163,9 @@ def _run(data: Mapping[str, Any], runnable: Runnable, asked: "Asked | None") -> 
     try:
         mesh = mesh_from_json(data["mesh"])  # type: ignore[arg-type]
         schedule = schedule_from_json(data["schedule"], mesh, runnable.traced.program)
-        lowered = lower(runnable.traced, schedule, order_from_json(data.get("order"), runnable.traced.program))
+        program = runnable.traced.program
+        order, apart = order_from_json(data.get("order"), program), apart_from_json(data.get("apart"), program)
+        lowered = lower(runnable.traced, schedule, order, apart)
     except AutoshardError as error:
         return failed(TEXTS, [f"cannot be lowered: {error}"]), not_done(NUMBERS, str(error))
     done = (
