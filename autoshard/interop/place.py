@@ -1,5 +1,6 @@
 """Values of the host as global arrays: every process of a run copies its own shards, and none sends data to another."""
 
+from numbers import Number
 from typing import Any
 
 import jax
@@ -33,16 +34,17 @@ def _placed(value: Any, sharding: jax.sharding.Sharding) -> jax.Array:
 
 
 def put_where_wanted(values: Any, shardings: Any) -> Any:
-    """A pytree with its arrays of the host, and those that are on a device by chance, in the wanted shardings.
+    """A pytree with its numbers and arrays of the host, and arrays on a device by chance, in the wanted shardings.
 
-    Arrays that were put where they are stay there; tracers and Python numbers are as they were. A jitted function then
-    gets the same from the first step of a loop as from the second, and is compiled for both at once.
+    Arrays that were put where they are stay there; tracers are as they were, and Python numbers where other processes
+    have devices too. A number is weakly typed there as well. A jitted function then gets the same from the first step
+    of a loop as from the second, and is compiled for both at once.
     """
 
     def one(value: Any, sharding: jax.sharding.Sharding) -> Any:
-        if isinstance(value, Tracer) or not hasattr(value, "dtype"):
+        if isinstance(value, Tracer) or (isinstance(value, jax.Array) and value.committed):
             return value
-        if isinstance(value, jax.Array) and value.committed:
+        if not hasattr(value, "dtype") and not (isinstance(value, Number) and sharding.is_fully_addressable):
             return value
         return jax.device_put(value, sharding) if sharding.is_fully_addressable else _placed(value, sharding)
 

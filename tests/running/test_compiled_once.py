@@ -1,5 +1,6 @@
 """A train step is compiled for the first of its calls, and for no other."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -60,3 +61,26 @@ def test_a_step_that_begins_with_arrays_of_the_host_is_compiled_once(
             state = run(state, whole, *([0.1] if static else []))
     assert compilations(caplog, plan) == 1
     assert state["a"].sharding.is_equivalent_to(plan.out_shardings["a"], 2)
+
+
+@pytest.mark.parametrize(
+    ("start", "then"), [(0, jnp.negative), (0.5, jnp.negative), (True, jnp.logical_not)], ids=["int", "float", "bool"]
+)
+def test_a_step_whose_state_begins_with_a_number_of_python_is_compiled_once(
+    start: float, then: Callable[[jax.Array], jax.Array], caplog: pytest.LogCaptureFixture
+) -> None:
+    def doubled(state: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        return {"at": then(state["at"]), "w": state["w"] * 2}
+
+    state = {"at": start, "w": jnp.ones((8, 8))}
+    plan = planned(doubled, state, mesh={"x": 2, "y": 2}, hardware="tpu_v5e")
+    run = plan.jit()
+    with jax.log_compiles():
+        for _ in range(3):
+            state = run(state)
+    assert compilations(caplog, plan) == 1
+
+
+def test_a_number_of_python_is_weakly_typed_where_a_plan_takes_it() -> None:
+    plan = planned(lambda w, rate: w * rate, jnp.ones(8, jnp.bfloat16), 0.5, mesh={"x": 2}, hardware="tpu_v5e")
+    assert plan.jit()(jnp.ones(8, jnp.bfloat16), 0.5).dtype == jnp.bfloat16
