@@ -1,6 +1,6 @@
 """Carried state: outputs that the next call takes as inputs, because they replace donated inputs or are alike."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from autoshard.program.program import Program
@@ -73,31 +73,51 @@ def _pairs(program: Program, inputs: Iterable[int]) -> dict[int, int]:
 
 
 def _in_place(program: Program, pairs: dict[int, int]) -> dict[int, int]:
-    """Arguments of one array whose next values are the outputs at their places: ``(cache, token, ...) -> (cache, token,
-    ...)``, as a loop hands them back. From the first argument on each must return at its own place, and one of them
-    must be a tree that `pairs` has there.
+    """Arguments of one array whose next values are the outputs at their places in a row: ``(cache, token) -> (cache,
+    token)``, or behind arguments that stay as they are, ``(weights, cache, token) -> (cache, token, ...)``.
     """
     slots = {name: slot for slot, name in enumerate(program.output_names)}
     arguments: dict[str, list[int]] = {}
     for name, value in zip(program.input_names, program.body.args, strict=False):
         arguments.setdefault(name.split("/", 1)[0], []).append(value)
     single = set(program.input_names)
+    rows = [(name in single, values) for name, values in arguments.items()]
+    for first in range(len(rows)):
+        found = _row(program, rows[first:], pairs, slots)
+        if found is not None:
+            return found
+    return {}
+
+
+def _row(
+    program: Program, arguments: Sequence[tuple[bool, Sequence[int]]], pairs: dict[int, int], slots: Mapping[str, int]
+) -> dict[int, int] | None:
+    """What is carried of arguments that return as ``out/0``, ``out/1`` and so on, until one does not.
+
+    arguments: whether each is one array, and its values. One of them must be known of `pairs` to return at its place:
+    a tree, or an array that is donated or named; otherwise None.
+    """
     found: dict[int, int] = {}
     seen = False
-    for place, (argument, values) in enumerate(arguments.items()):
-        if argument in single:
-            slot = slots.get(f"out/{place}")
-            if slot is None or pairs.get(slot, values[0]) != values[0]:
+    for place, (single, values) in enumerate(arguments):
+        returned = {value for slot, value in pairs.items() if _at(program.output_names[slot], place)}
+        if returned:
+            if not returned & set(values):
                 break
-            if program.type_of(program.body.results[slot]) != program.type_of(values[0]):
-                break
-            if values[0] not in pairs.values():
-                found[slot] = values[0]
-        elif any(program.output_names[s].startswith(f"out/{place}/") for s, v in pairs.items() if v in values):
             seen = True
-        else:
+            continue
+        slot = slots.get(f"out/{place}") if single else None
+        if slot is None or values[0] in pairs.values():
             break
-    return found if seen else {}
+        if program.type_of(program.body.results[slot]) != program.type_of(values[0]):
+            break
+        found[slot] = values[0]
+    return found if seen else None
+
+
+def _at(output: str, place: int) -> bool:
+    """Whether an output belongs to the result at a place."""
+    return f"{output}/".startswith(f"out/{place}/")
 
 
 def _keys(program: Program, pairs: dict[int, int]) -> dict[int, int]:

@@ -91,6 +91,30 @@ def test_single_arrays_among_trees_that_return_at_their_places_are_carried_at_th
     assert names_of(decode, *specs) == {"out/0/k": "cache/k", "out/1": "token", "out/2": "at"}
 
 
+def test_single_arrays_are_carried_at_their_places_behind_arguments_that_stay_as_they_are():
+    def decode(weights, cache, token, at):
+        return {"k": cache["k"] + token * weights["w"].sum()}, token + 1, at + 1
+
+    specs = {"w": f32(8, 8)}, {"k": f32(8, 8)}, f32(8, 1), f32()
+    assert names_of(decode, *specs) == {"out/0/k": "cache/k", "out/1": "token", "out/2": "at"}
+
+
+def test_single_arrays_beside_donated_ones_are_carried_at_their_places():
+    def decode(weights, keys, values, token):
+        return keys + token, values + token, token + weights.sum(), weights.sum()
+
+    specs = f32(4, 4), f32(8, 8), f32(8, 8), f32(8, 1)
+    assert names_of(decode, *specs, donate=(1, 2)) == {"out/0": "keys", "out/1": "values", "out/2": "token"}
+
+
+def test_a_row_of_arguments_that_return_ends_at_another_type():
+    def decode(weights, cache, token, at):
+        return {"k": cache["k"] * weights["w"].sum()}, token.sum(), at + 1
+
+    specs = {"w": f32(8, 8)}, {"k": f32(8, 8)}, f32(8, 1), f32()
+    assert names_of(decode, *specs) == {"out/0/k": "cache/k"}
+
+
 def test_a_single_array_behind_an_argument_that_does_not_return_is_not_carried():
     def f(cache, weights, token):
         return {"k": cache["k"] + 1}, token.sum() * weights["w"].sum(), token
