@@ -1,12 +1,14 @@
 """The arguments of a call beside those that a function was planned for."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import jax
 import numpy as np
 from jax import tree_util
+from jax.core import Tracer
+from jax.sharding import NamedSharding
 
 from autoshard.errors import InputError
 from autoshard.frontends.jax.calls import by_position
@@ -31,18 +33,37 @@ def flat_arguments(traced: TracedFunction, call_args: tuple[Any, ...]) -> list[A
 
 
 @contextmanager
-def told_of_arguments(traced: TracedFunction, call_args: tuple[Any, ...]) -> Iterator[None]:
-    """Where JAX refuses these arguments and they differ from those that were planned, an `InputError` says so."""
+def told_of_arguments(traced: TracedFunction, call_args: tuple[Any, ...], shardings: Any = None) -> Iterator[None]:
+    """Where JAX refuses these arguments and they differ from those that were planned, an `InputError` says so.
+
+    shardings: those in which they are taken, in the pytree of the arguments, where that is refused too.
+    """
     try:
         yield
     except InputError:
         raise
     except (ValueError, TypeError):
         try:
-            flat_arguments(traced, call_args)
+            leaves = flat_arguments(traced, call_args)
+            if shardings is not None:
+                _check_places(leaves, tree_util.tree_leaves(shardings), traced.program.input_names)
         except InputError as error:
             raise error from None
         raise
+
+
+def _check_places(leaves: list[Any], wanted: list[Any], names: Sequence[str]) -> None:
+    """`InputError` for the first array that was put elsewhere than a plan takes it."""
+    for x, sharding, name in zip(leaves, wanted, names, strict=True):
+        if isinstance(x, Tracer) or not isinstance(x, jax.Array) or not x.committed:
+            continue
+        if not x.sharding.is_equivalent_to(sharding, x.ndim):
+            same = isinstance(x.sharding, NamedSharding) and x.sharding.mesh == sharding.mesh
+            raise InputError(
+                f"argument {name} lies as {x.sharding.spec if same else x.sharding}, the plan takes it as "
+                f"{sharding.spec if same else sharding}; where the last call returned it, carry={{'out/...': '{name}'}} "
+                "gives both one layout; plan.place(...) moves it, and autoshard.jit(f, ...) does so in every call"
+            )
 
 
 def _other_arguments(traced: TracedFunction, call_args: tuple[Any, ...]) -> str:

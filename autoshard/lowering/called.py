@@ -10,12 +10,15 @@ from autoshard.lowering.arguments import arrays_of, told_of_arguments
 
 
 def _given(
-    inner: Callable[..., Any], traced: TracedFunction, args: Any, kwargs: Any, shardings: Any = None
+    inner: Callable[..., Any], traced: TracedFunction, args: Any, kwargs: Any, shardings: Any = None, put: bool = False
 ) -> tuple[Any, tuple[Any, ...]]:
-    """What a function of arrays makes of the arguments of the user's function, and the arrays among these."""
+    """What a function of arrays makes of the arguments of the user's function, and the arrays among these.
+
+    put: those of the host are put in the shardings first.
+    """
     arrays = arrays_of(traced, args, kwargs)
-    with told_of_arguments(traced, arrays):
-        if shardings is not None:
+    with told_of_arguments(traced, arrays, shardings):
+        if put and shardings is not None:
             arrays = put_where_wanted(arrays, shardings)
         return inner(*arrays), arrays
 
@@ -23,7 +26,7 @@ def _given(
 def _called(inner: Callable[..., Any], traced: TracedFunction, args: Any, kwargs: Any, shardings: Any = None) -> Any:
     """The same as a result of the user's function, with its static leaves."""
     assert traced.call is not None
-    results, arrays = _given(inner, traced, args, kwargs, shardings)
+    results, arrays = _given(inner, traced, args, kwargs, shardings, put=True)
     return traced.call.given_back(results, arrays, args, kwargs)
 
 
@@ -43,7 +46,7 @@ class CalledFunction:
 
     def lower(self, *args: Any, **kwargs: Any) -> "CalledStage":
         """Lowered for these arguments, as by the ``lower`` of a jitted function."""
-        return CalledStage(_given(self.inner.lower, self.traced, args, kwargs)[0], self.traced)
+        return CalledStage(_given(self.inner.lower, self.traced, args, kwargs, self.shardings)[0], self.traced)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,15 +80,15 @@ class PositionalFunction:
     shardings: Any = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return _given(self.inner, self.traced, args, kwargs, self.shardings)[0]
+        return _given(self.inner, self.traced, args, kwargs, self.shardings, put=True)[0]
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Lowered for these arguments, as by the ``lower`` of a jitted function."""
-        return _given(self.inner.lower, self.traced, args, kwargs)[0]
+        return _given(self.inner.lower, self.traced, args, kwargs, self.shardings)[0]
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
         """Traced for these arguments, as by the ``trace`` of a jitted function."""
-        return _given(self.inner.trace, self.traced, args, kwargs)[0]
+        return _given(self.inner.trace, self.traced, args, kwargs, self.shardings)[0]
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """The shapes of the result, as by the ``eval_shape`` of a jitted function."""

@@ -181,6 +181,23 @@ def test_without_it_the_cheapest_plan_cannot_be_called_twice():
     assert any("carry={'out/0/w1': 'params/w1'}" in note and " of each call" in note for note in plan.notes)
 
 
+@pytest.mark.parametrize("way", ["__call__", "lower"])
+def test_state_that_came_back_in_another_layout_is_refused_with_both_and_what_to_write(way):
+    pins = [Pin("w", '[{}, {"model"}]'), Pin("out/0", '[{"data"}, {"model"}]')]
+    plan = autoshard.plan(update, f32(256, 1024), BATCH, **ASKED, constraints=pins)
+    run, x = plan.jit(), np.ones(BATCH.shape, np.float32)
+    w, _ = run(np.ones((256, 1024), np.float32), x)
+    with pytest.raises(InputError, match=r"argument w lies as .*'data', 'model'\), the plan takes .*'out/...': 'w'"):
+        getattr(run, way)(w, x)
+
+
+def test_an_array_that_was_put_on_one_device_is_refused_with_what_to_do():
+    plan = autoshard.plan(update, f32(256, 1024), BATCH, **ASKED)
+    w = jax.device_put(np.ones((256, 1024), np.float32), jax.devices()[1])
+    with pytest.raises(InputError, match=r"argument w lies as SingleDeviceSharding.*plan.place\(...\) moves it"):
+        plan.jit()(w, np.ones(BATCH.shape, np.float32))
+
+
 def test_the_plan_tells_what_it_carries_and_how_to_lift_that(planned):
     (note,) = [note for note in planned.notes if note.startswith("carried state")]
     assert "2 outputs" in note and "out/0/** as params/**" in note and "carry=False" in note
