@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 from autoshard.errors import InputError
@@ -152,6 +153,7 @@ class PlannedFunction:
             if FORGOTTEN in note:  # nobody looks for notes of a plan that they did not ask for
                 warnings.warn(f"{self.__name__}: {note}", stacklevel=5)
         request = request_of(traced, mesh=self._mesh_given(), hardware=self._machine(), **words)
+        request = replace(request, frontier=False)  # nobody who calls a function waits for plans that it does not run
         key = key_of(request) if self._keep else None
         plan = None if key is None else kept_plan(key, traced)
         if plan is None:

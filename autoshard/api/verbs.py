@@ -382,7 +382,7 @@ def _search_mesh(request: Request) -> Plan:
 
     return search_mesh(
         allowed, refused, lambda sizes: asked(request.on(sizes, _reads)).problem, solve, request.options,
-        names_count=bool(request.priorities), solver_memory=request.solver_memory,
+        names_count=bool(request.priorities), solver_memory=request.solver_memory, tighter=request.frontier,
     )  # fmt: skip
 
 

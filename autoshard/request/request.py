@@ -69,7 +69,7 @@ class Request:
 
     slow_axes: mesh axes between slices (None: those with ``link: dcn``). config: the config that it came from, if any,
     as it stands in plan.json. loop_parts: those that `traced` was traced with, or ``auto``. model_flop: useful FLOP of
-    a call, for MFU. resized: makes the same request with a mesh of other sizes, where more than the mesh depends on the
+    a call, for MFU. frontier: whether a search over meshes goes on to plans that take less memory. resized: makes the same request with a mesh of other sizes, where more than the mesh depends on the
     sizes.
     """
 
@@ -96,6 +96,7 @@ class Request:
     config: Mapping[str, Any] | None = None
     notes: tuple[str, ...] = ()
     model_flop: float | None = None
+    frontier: bool = True
     resized: Callable[[Mapping[str, int]], Request] | None = field(default=None, repr=False)
 
     @property

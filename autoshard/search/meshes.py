@@ -72,13 +72,14 @@ def search_mesh(
     *,
     names_count: bool = False,
     solver_memory: int | None = None,
+    tighter: bool = True,
 ) -> P:
     """The best plan over all sizes, with what was tried in `PlanRecord.mesh_search`.
 
     allowed: sizes to search. refused: other sizes, with the machine's reasons. ask: the problem on a mesh. solve: the
     plan on a mesh, by a search with these options or from a decision that is made already. Ctrl-C gives the best plan
     by then. names_count: whether other names of the axes give another problem whatever is stated (stages by names of
-    strategies).
+    strategies). tighter: whether searches within less memory than the best plan takes add points to the frontier.
 
     Raises `InfeasibleError` where it is proved that no mesh has a plan, `NotFoundError` where no plan was found and
     that is not proved for every mesh, `OutOfTimeError` where the time ended before any plan was found.
@@ -88,7 +89,8 @@ def search_mesh(
         try:
             run.first_look(allowed)
             best = run.in_full()
-            run.tighten(best)
+            if tighter:
+                run.tighten(best)
         except KeyboardInterrupt:
             best = run.stopped(allowed)
     tried = [run.of(s) for s in allowed]

@@ -146,6 +146,17 @@ def test_without_mesh_and_machine_those_of_the_devices_are_taken() -> None:
     assert plan.machine.profile.name == "cpu_sim" and plan.schedule.mesh.mesh.size == len(jax.devices())
 
 
+def test_a_mesh_is_searched_for_the_quickest_plan_and_not_within_less_memory() -> None:
+    asked: dict[str, Any] = {"mesh": {"devices": 4, "axes": ["data", "model"]}, "hardware": "cpu_sim"}
+    of_jit: list[str] = []
+    of_plan: list[str] = []
+    called = autoshard.jit(train, **asked, progress=of_jit.append).planned(*arguments())
+    planned = autoshard.plan(train, *arguments(), **asked, progress=of_plan.append)
+    assert called.objective_s == planned.objective_s
+    assert any(" within " in text for text in of_plan)
+    assert not any(" within " in text for text in of_jit)
+
+
 def test_before_the_first_call_there_is_no_plan() -> None:
     with pytest.raises(InputError, match="train has no plan yet"):
         _ = autoshard.jit(train, mesh=MESH).plan
