@@ -315,3 +315,35 @@ def test_a_function_that_takes_any_name_gets_names_unlike_options_and_arrays(wor
 def test_an_argument_named_like_an_option_is_taken_where_the_function_lists_it():
     plan = autoshard.plan(lambda x, rate, memory_limits=1.0, **rest: x * rate, X, 1.0, memory_limits=2.0, **ASKED)
     assert plan.program.input_names == ("x", "rate", "memory_limits")
+
+
+# -- results that compute nothing ------------------------------------------------------------------------------
+
+
+def tokens(x):
+    for _ in range(3):
+        x = x * 2
+        yield x
+
+
+async def served(x):
+    return x * 2
+
+
+@pytest.mark.parametrize(
+    ("f", "what"), [(tokens, "generator"), (lambda x: {"all": map(jnp.sin, x)}, "map")], ids=["generator", "map"]
+)
+def test_a_result_that_computes_nothing_until_it_is_read_is_refused(f, what):
+    with pytest.raises(InputError, match=f"the function returns a {what}, .* return arrays.*function of one step"):
+        trace(f, X)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
+def test_a_coroutine_is_refused_as_a_result():
+    with pytest.raises(InputError, match="the function returns a coroutine"):
+        trace(served, X)
+
+
+def test_what_is_no_function_is_refused():
+    with pytest.raises(InputError, match="what is planned is a function, found 3"):
+        autoshard.plan(3, X, **ASKED)

@@ -7,6 +7,7 @@ declared static) is part of the traced function, as in `equinox.filter_jit`, and
 import inspect
 import keyword
 import re
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -142,6 +143,7 @@ class Call:
             count = len(arguments) - len(self.keywords)
             result = self.function(*arguments[:count], **dict(zip(self.keywords, arguments[count:], strict=True)))
             self.held.check_unchanged()
+            _check_computed(result)
             leaves, tree = tree_util.tree_flatten(result)
             still = _still(result, lambda x: not hasattr(x, "dtype"))
             self.result = (tree, tuple(x if s else None for x, s in zip(leaves, still, strict=True)), still)
@@ -168,6 +170,20 @@ class Call:
         return tree_util.tree_unflatten(
             tree, [x if still else next(filled) for x, still in zip(kept, flags, strict=True)]
         )
+
+
+_UNREAD = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, map, filter, zip)
+"""Types of values that compute nothing until they are read, and then once."""
+
+
+def _check_computed(result: Any) -> None:
+    """`InputError` for a result that computes nothing until it is read."""
+    for leaf in tree_util.tree_leaves(result, is_leaf=lambda x: isinstance(x, _UNREAD)):
+        if isinstance(leaf, _UNREAD):
+            raise InputError(
+                f"the function returns a {type(leaf).__name__}, which computes nothing until it is read; return "
+                "arrays: those of all steps by jax.lax.scan, or plan the function of one step and loop over its calls"
+            )
 
 
 def read_call(

@@ -138,6 +138,8 @@ def trace(
     >>> traced.program.input_names, [op.kind for op in traced.program.body.ops]
     (('params/w', 'x'), ['dot_general', 'tanh'])
     """
+    if not callable(f):
+        raise InputError(f"what is planned is a function, found {f!r}")
     call = read_call(f, specs, keywords or {}, Options(donate_argnums, static_argnums, static_argnames), argnames)
     names = [call.names[k] for k in call.open]
     arrays = call.arrays(call.arguments)
