@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from autoshard.questions.objectives import Objectives
     from autoshard.verify.report import Verification
 
+STATE_NOTHING = {
+    "time_limit", "progress", "effects", "form", "price_sharing", "solver_memory", "loop_parts"
+}  # fmt: skip
+"""Keywords of `autoshard.plan` that leave nothing to verify."""
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Plan(PlanRecord):
@@ -285,8 +290,8 @@ class Plan(PlanRecord):
         """The checks of ``autoshard verify``, against the request in the words of `autoshard.plan`.
 
         asked: those of its keywords that state something: mesh, hardware, constraints, memory_limit, priorities, roles,
-        strategy (`autoshard.verify.Asked`). Statements, limits, mesh and machine are derived from them again. Other
-        keywords are arguments of `f`.
+        strategy (`autoshard.verify.Asked`). Statements, limits, mesh and machine are derived from them again. Those
+        that state nothing (`time_limit`, `loop_parts`) are passed over; other keywords are arguments of `f`.
         """
         from autoshard.api.bound import with_bound
         from autoshard.frontends.jax.effects import effects_of
@@ -303,7 +308,7 @@ class Plan(PlanRecord):
             f, specs, name=self.program.name, donate_argnums=donate_argnums, static_argnums=static_argnums,
             static_argnames=static_argnames, argnames=argnames, effects=effects_of(self.program),
             kernels=called_in(self.program), loop_parts=self.program.loop_parts,
-            keywords={name: given for name, given in asked.items() if name not in words},
+            keywords={name: given for name, given in asked.items() if name not in words | STATE_NOTHING},
         )  # fmt: skip
         asked = {name: given for name, given in asked.items() if name in words}
         data = self.to_dict()

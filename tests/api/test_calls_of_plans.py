@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ import numpy as np
 import pytest
 
 import autoshard
+from autoshard.api.plans import STATE_NOTHING
 from autoshard.errors import InputError
+from autoshard.request.request import SearchWords
+from autoshard.verify import Asked
 
 ASKED: dict[str, Any] = {"mesh": {"d": 8}, "hardware": "tpu_v5e", "effort": 0.2}
 X = jnp.asarray(np.random.default_rng(0).normal(size=(8, 8)), jnp.float32)
@@ -148,3 +152,22 @@ def test_a_function_of_autoshard_jit_may_be_transformed(
 def test_a_function_of_autoshard_jit_has_a_shape_before_it_runs() -> None:
     out = jax.eval_shape(autoshard.jit(lambda x: jnp.tanh(x @ x).sum(), **ASKED), X)
     assert (out.shape, out.dtype) == ((), jnp.float32)
+
+
+@pytest.mark.parametrize(
+    "stating_nothing",
+    [{"time_limit": 60, "progress": str.strip}, {"loop_parts": "auto"}, {"form": "explicit", "effects": "drop"}],
+    ids=" ".join,
+)
+def test_a_plan_is_verified_in_the_very_words_that_it_was_asked_for(stating_nothing: dict[str, Any]) -> None:
+    plan = autoshard.plan(product, X, W, **ASKED, **stating_nothing)
+    assert plan.verify(product, X, W, **ASKED, **stating_nothing).ok
+
+
+def test_every_option_of_planning_is_known_to_verification() -> None:
+    options = {
+        name for name, one in inspect.signature(autoshard.plan).parameters.items() if one.kind is one.KEYWORD_ONLY
+    }
+    options |= set(SearchWords.__annotations__)
+    known = {field.name for field in fields(Asked)} | set(inspect.signature(autoshard.Plan.verify).parameters)
+    assert options - known == STATE_NOTHING - {"effects"}
