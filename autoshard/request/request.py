@@ -69,8 +69,8 @@ class Request:
 
     slow_axes: mesh axes between slices (None: those with ``link: dcn``). config: the config that it came from, if any,
     as it stands in plan.json. loop_parts: those that `traced` was traced with, or ``auto``. model_flop: useful FLOP of
-    a call, for MFU. frontier: whether a search over meshes goes on to plans that take less memory. resized: makes the same request with a mesh of other sizes, where more than the mesh depends on the
-    sizes.
+    a call, for MFU. frontier: whether a search over meshes goes on to plans that take less memory. resized: makes the
+    same request with a mesh of other sizes, where more than the mesh depends on the sizes.
     """
 
     traced: TracedFunction | Program
@@ -203,6 +203,9 @@ def _known(search: Mapping[str, Any]) -> dict[str, Any]:
     names = list(SearchWords.__annotations__)
     for name in search:
         if name not in names:
+            from autoshard.frontends.jax.keywords import meant_by
+
             near = difflib.get_close_matches(name, names, n=1)
-            raise TypeError(f"unknown keyword {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            hint = meant_by(name) or (f"did you mean {near[0]!r}?" if near else "")
+            raise TypeError(f"unknown keyword {name!r}" + (f"; {hint}" if hint else ""))
     return dict(search)

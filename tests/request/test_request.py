@@ -73,6 +73,11 @@ def test_an_unknown_keyword_is_named_with_what_it_may_have_been(config):
         request_of(requested(config).traced, mesh={"a": 2}, hardware="tpu_v5e", efort=2)
 
 
+def test_a_keyword_of_jax_is_told_with_the_statement_in_its_place(config):
+    with pytest.raises(TypeError, match="unknown keyword 'in_shardings'; state a sharding with constraints="):
+        request_of(requested(config).traced, mesh={"a": 2}, hardware="tpu_v5e", in_shardings=None)
+
+
 def test_a_placed_machine_has_no_open_sizes(config):
     machine = place_mesh(load_profile("tpu_v5e"), {"a": 4})
     with pytest.raises(InputError, match="a machine is placed for one mesh"):

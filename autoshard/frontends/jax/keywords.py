@@ -26,6 +26,15 @@ _MISSPELLED = 0.85
 _MEANT_BY_WORD = {word: meant for words, meant in _MEANT for word in words.split()}
 
 
+def meant_by(word: str) -> str:
+    """What to give in place of a word of JAX or others that is no option of planning; empty where it is none of them.
+
+    >>> meant_by("machine")
+    "the machine is hardware='tpu_v5e' (`autoshard hardware` lists them)"
+    """
+    return _MEANT_BY_WORD.get(word, "")
+
+
 def check_keywords(f: Callable[..., Any], given: Mapping[str, Any], options: Sequence[str] = ()) -> None:
     """`InputError` for the first name that is no argument of `f`.
 
