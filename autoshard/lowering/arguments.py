@@ -57,12 +57,14 @@ def _check_places(leaves: list[Any], wanted: list[Any], names: Sequence[str]) ->
     for x, sharding, name in zip(leaves, wanted, names, strict=True):
         if isinstance(x, Tracer) or not isinstance(x, jax.Array) or not x.committed:
             continue
-        if not x.sharding.is_equivalent_to(sharding, x.ndim):
-            same = isinstance(x.sharding, NamedSharding) and x.sharding.mesh == sharding.mesh
+        there: Any = x.sharding
+        if not there.is_equivalent_to(sharding, x.ndim):
+            same = isinstance(there, NamedSharding) and there.mesh == sharding.mesh
+            lies, taken = (there.spec, sharding.spec) if same else (there, sharding)
             raise InputError(
-                f"argument {name} lies as {x.sharding.spec if same else x.sharding}, the plan takes it as "
-                f"{sharding.spec if same else sharding}; where the last call returned it, carry={{'out/...': '{name}'}} "
-                "gives both one layout; plan.place(...) moves it, and autoshard.jit(f, ...) does so in every call"
+                f"argument {name} lies as {lies}, the plan takes it as {taken}; where the last call returned it, "
+                f"carry={{'out/...': '{name}'}} gives both one layout; plan.place(...) moves it, and "
+                "autoshard.jit(f, ...) does so in every call"
             )
 
 
