@@ -47,7 +47,7 @@ def _pairs(program: Program, inputs: Iterable[int]) -> dict[int, int]:
     """Of each argument in the order of `inputs` the prefix of outputs that most of its leaves are found behind.
 
     Where several have as many: one that ends in the argument's name, then the shortest, then the first. An output
-    belongs to one argument.
+    belongs to one argument. Arguments of one array that only a name can tell come last: it may be that of a leaf too.
     """
     by_path: dict[str, list[tuple[str, int]]] = {}
     for slot, name in enumerate(program.output_names):
@@ -58,7 +58,8 @@ def _pairs(program: Program, inputs: Iterable[int]) -> dict[int, int]:
         argument, slash, rest = program.input_names[number].partition("/")
         arguments.setdefault(argument, {})[slash + rest] = number
     out: dict[int, int] = {}
-    for argument, leaves in arguments.items():
+    by_name = {argument for argument, leaves in arguments.items() if leaves.get("") not in {None, *program.donated}}
+    for argument, leaves in sorted(arguments.items(), key=lambda item: item[0] in by_name):
         behind: dict[str, dict[int, int]] = {}
         for path, number in leaves.items():
             value = program.body.args[number]

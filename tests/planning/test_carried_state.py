@@ -83,6 +83,13 @@ def test_a_single_array_is_carried_where_the_output_has_its_name_or_it_is_donate
     assert names_of(lambda w, x: (w * 2, x.sum()), f32(8, 8), BATCH, donate=0) == {"out/0": "w"}
 
 
+def test_a_tree_that_returns_goes_before_an_array_with_the_name_of_its_leaf():
+    def f(x, w, state):
+        return x.sum() * w.sum(), {"w": state["w"] + 1}
+
+    assert names_of(f, BATCH, f32(8, 8), {"w": f32(8, 8)}) == {"out/1/w": "state/w"}
+
+
 def test_single_arrays_among_trees_that_return_at_their_places_are_carried_at_theirs():
     def decode(cache, token, at, weights):
         return {"k": cache["k"] + token[0]}, token + 1, at + 1, weights["w"] * 2
