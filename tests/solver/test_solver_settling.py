@@ -172,3 +172,11 @@ def test_steps_of_prices_add_up_in_the_order_that_is_written():
             pace = pricing.Pace(3.0, 4, 0.5, 0, 0, 0, pricing.FOUND)
             found.append((aim(per_slot, pace, limit, 2.9, live, 7.0), *map(bytes, per_slot)))
         assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("least", [5e-324, 1e-310, 1e-200])
+def test_prices_too_small_for_their_parts_are_none(least: float) -> None:
+    seed, flat, _, _ = next(networks(1))
+    dual = duals.start(flat)
+    duals.set_prices(dual, np.full(flat.slots, least))
+    assert not dual.prices.any() and dual.charge == 0 and (dual.priced == flat.unary).all(), seed

@@ -40,6 +40,8 @@ NO_SHAPE = 1e-300
 """Keeps the sum that first prices are divided by above 0 where there are no slots."""
 PRICE_BITS = 50
 """Prices are multiples of their sum / 2**50, so that all of their partial sums are exact in float64."""
+FINEST_PRICE = -500
+"""Of prices in powers of two: less per byte is nothing beside costs in whole ticks, and soon too little for float64."""
 PRODUCT_ERROR = 2.0**-51
 """Four times the relative rounding error of a float64 product (2**-53)."""
 FOUND = -1
@@ -128,12 +130,12 @@ def charge(
     Returns the sum of the prices.
 
     Prices become multiples of a power of two, so that their sums are exact. A product is off by at most one part in
-    2**53; it is shrunk, so that bounds stay valid.
+    2**53; it is shrunk, so that bounds stay valid. Prices below the finest power of two are none.
     """
     top = 0.0
     for t in range(len(wished)):
         top += wished[t]
-    unit = 2.0 ** (np.ceil(np.log2(top)) - PRICE_BITS) if top > 0.0 else 1.0
+    unit = 2.0 ** max(np.ceil(np.log2(top)) - PRICE_BITS, FINEST_PRICE) if top > 0.0 else 1.0
     before = np.empty(len(wished) + 1)
     running = 0.0
     for t in range(len(wished)):
