@@ -151,8 +151,8 @@ class Lifetimes:
                     self.interval[value] = q.lift(lambda r: (r[0], r[1] + 1), read)
                     self._copy(value, read, None)
                 continue
+            over = self._gathered_over(value, slot_of[value]) if value in slot_of else self.no
             if index in program.donated and value not in outputs:
-                over = self._gathered_over(value, slot_of[value]) if value in slot_of else self.no
                 self.interval[value] = q.lift(lambda r, o: (0, self.points if o else r[1] + 1), read, over)
             else:
                 self.interval[value] = q.constant((0, self.points))

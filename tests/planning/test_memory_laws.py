@@ -97,8 +97,13 @@ def read_after(w: Any, m: Any, x: Any) -> Any:
     return w, m, x @ w
 
 
+def handed_on(w: Any, m: Any, x: Any) -> Any:
+    """A donated array is handed on as it is, and another output takes its place."""
+    return m, w + m, m * x.sum()
+
+
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("f", [momentum, read_after])
+@pytest.mark.parametrize("f", [momentum, read_after, handed_on])
 def test_network_and_simulation_say_the_same_bytes_of_donated_state(f: Any, machine: str) -> None:
     """A weight that is gathered over the donated one lies beside it, where decisions have it so."""
     program = program_of(f, f32(32, 64), f32(32, 64), f32(16, 32), donate_argnums=(0, 1))
