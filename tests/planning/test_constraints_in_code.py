@@ -225,6 +225,18 @@ def test_shard_alike_ties_values_though_nothing_reads_its_results() -> None:
     assert str(found["y"]) == '[{}, {"y"}]'
 
 
+def test_values_before_shard_alike_may_be_pinned_apart() -> None:
+    """It ties its results: what goes into it may lie otherwise and be moved there."""
+
+    def f(a: Any, b: Any) -> Any:
+        a, b = shard_alike(checkpoint_name(jnp.sin(a), "a"), checkpoint_name(jnp.cos(b), "b"))
+        return a * 2, b.T
+
+    pins = [Pin("@a", '[{"x"}, {}]'), Pin("@b", '[{}, {"y"}]')]
+    one, other = forms(planned(f, f32(64, 32), f32(64, 32), constraints=pins))
+    assert one == other
+
+
 def test_a_group_of_which_one_value_is_left_is_told() -> None:
     def f(x: Any, y: Any) -> Any:
         _, z = shard_alike(jnp.cos(x), jnp.sin(y))
