@@ -203,7 +203,7 @@ def _stages(plan: "PlanRecord", model: "Model") -> "Iterator[tuple[str, _Stage]]
                 raise _Refuted(f"{what} is said to have placed other than what the plan has there")
         its = None
         if stage.certificate is not None:
-            part = problem if number == len(made) - 1 else replace(problem, pins=wanted.pins)
+            part = problem if number == len(made) - 1 else problem.under(wanted.pins)
             if not stage.certificate.shares:
                 part = replace(part, share_repeats=False)
             its = build_model(part, fixed=fixed, shared=model.shared)

@@ -64,10 +64,14 @@ class _Form:
 
 
 class StatedShardings(NamedTuple):
-    """Shardings that must hold. values: pins by value id. outputs: pins by output slot."""
+    """Shardings that must hold. values: pins by value id. outputs: pins by output slot.
+
+    own: output slots that a pin names, whose layouts are not those of the inputs that they replace.
+    """
 
     values: Pins
     outputs: Pins
+    own: frozenset[int]
 
 
 class Analyses(NamedTuple):
@@ -312,13 +316,14 @@ class Collector:
             if self.literal(value):
                 continue
             use = Use(PROGRAM, slot)
-            if slot in self.ties and slot not in self.stated.outputs and self._stored_evenly(self.ties[slot]):
+            tied = slot in self.ties and slot not in self.stated.own
+            if tied and self._stored_evenly(self.ties[slot]):
                 self.use(value, self.out.definition[self.ties[slot]], 1.0, use)
                 continue
             type_ = self.program.type_of(value)
             pins = self.stated.outputs.get(slot, ())
             layouts, kept = self.domains.of_output(type_, pins)
-            even = () if pins or self.loose or slot not in self.ties else self._even_parts(self.ties[slot])
+            even = self._even_parts(self.ties[slot]) if tied and not self.loose else ()
             layouts = (*layouts, *sorted((p for p in even if p not in layouts), key=str))
             name = self.program.output_names[slot]
             node = Node(NodeKind.OUTPUT, name, 1.0, layouts, value=value)
@@ -328,7 +333,9 @@ class Collector:
                     raise self._none_left(f"output {name} {type_}", pins)
                 node.allowed = kept
             if even:
-                node.allowed = np.array([k for k, layout in enumerate(layouts) if layout in even], np.int64)
+                node.allowed = np.array([k for k in self.domains.kept(layouts, pins) if layouts[k] in even], np.int64)
+                if not len(node.allowed):
+                    raise self._none_left(f"output {name} {type_}", pins)
                 self.out.even_ends.append((len(self.out.nodes), self.ties[slot]))
             self.use(value, Port(self.add(node), layouts), 1.0, use)
 

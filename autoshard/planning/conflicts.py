@@ -11,6 +11,7 @@ from functools import partial
 
 from autoshard.constraints import MatchedGroup, MatchedPin, Restriction, conflict
 from autoshard.constraints.statement import LayoutCheck, Member, Place, name_of
+from autoshard.constraints.tied_outputs import own_outputs, padded_inputs
 from autoshard.errors import InfeasibleError
 from autoshard.formulation.domains import Domains
 from autoshard.planning.minimal import minimal_conflict
@@ -45,12 +46,13 @@ def check_layouts(
     statements: Sequence[Stated],
     ties: dict[int, int],
     axis_orders: Sequence[Sequence[str]] = (),
+    later: Sequence[MatchedPin] = (),
 ) -> None:
     """Raise `InfeasibleError` with a minimal set of statements where they leave a value without any layout.
 
-    ties: output slot -> donated input whose layout the output takes where it has no pin.
+    ties: output slot -> donated input whose layout the output takes where it has no pin, nor one among `later`.
     """
-    judge = _Judge(program, mesh, statements, ties, Domains(mesh, axis_orders))
+    judge = _Judge(program, mesh, statements, ties, Domains(mesh, axis_orders), later)
     for members in judge.classes(range(len(statements))):
         if judge.holds(members, range(len(statements))):
             continue
@@ -69,16 +71,20 @@ class _Judge:
         statements: Sequence[Stated],
         ties: dict[int, int],
         domains: Domains,
+        later: Sequence[MatchedPin],
     ) -> None:
         self.program, self.mesh, self.ties, self.domains = program, mesh, ties, domains
         self.statements = statements
+        pins = [statement for statement in statements if isinstance(statement, MatchedPin)]
+        groups = [statement for statement in statements if isinstance(statement, MatchedGroup)]
+        self.own, self.padded = own_outputs((*pins, *later)), padded_inputs(pins, groups, program, mesh)
         self.claims: dict[Member, _Claims] = {}
         self.groups: dict[int, list[Member]] = {}
         for number, statement in enumerate(statements):
             if statement.alike:
                 self.groups[number] = [self._alias(m) for m in statement.alike]
             for member, pin in statement.claims(program):
-                self._of(member).pins.setdefault(number, []).append(pin)
+                self._of(self._alias(member)).pins.setdefault(number, []).append(pin)
         for members in self.groups.values():
             for member in members:
                 self._of(member)
@@ -94,11 +100,12 @@ class _Judge:
         return self.claims.setdefault(member, _Claims())
 
     def _alias(self, member: Member) -> Member:
-        """The member that decides the layout of a group's member: for an output without pin, the input that it
-        replaces.
+        """The member that decides the layout of another: for an output without pin, the input that it replaces.
+
+        Where that input may be padded, it is the output itself, which is not.
         """
         kind, index = member
-        if kind == "output" and index in self.ties and not self.claims.get(member, _Claims()).pins:
+        if kind == "output" and index in self.ties and index not in self.own and self.ties[index] not in self.padded:
             return ("value", self.ties[index])
         return member
 

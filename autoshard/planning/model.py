@@ -9,6 +9,7 @@ import numpy as np
 
 from autoshard.constraints import MatchedGroup, MatchedPin, Restriction
 from autoshard.constraints.groups import spread_pins
+from autoshard.constraints.tied_outputs import own_outputs, padded_inputs
 from autoshard.costmodels.machine import Machine
 from autoshard.costs import liveness as liveness_model
 from autoshard.costs.apart import fusion_on
@@ -66,6 +67,9 @@ class Problem:
 
     host_limit: bytes that the host may hold for each device. device_limit: True where nobody stated the memory limit,
     and it is the room that the device has. trips: assumed number of iterations of while loops whose count is not known.
+    later: where these are the pins of a stage, those of the whole problem. They demand nothing here, but plans may have
+    what they need: their orders of axes, and outputs in other layouts than the inputs that they replace. by_name:
+    whether stages by names of strategies place axes.
     """
 
     program: Program
@@ -80,6 +84,8 @@ class Problem:
     host_limit: int | None = None
     device_limit: bool = False
     objective: Objective = "serial"
+    later: tuple[MatchedPin, ...] = ()
+    by_name: bool = False
 
     @property
     def statements(self) -> tuple[MatchedPin | MatchedGroup | Restriction, ...]:
@@ -101,6 +107,7 @@ class Problem:
         restrictions: Sequence[Restriction] = (),
         host_limit: int | None = None,
         device_limit: bool = False,
+        by_name: bool = False,
     ) -> "Problem":
         """The problem on the refined mesh: axes are split as statements and `sub_axes` say, and as the program needs;
         with an empty `sub_axes` as statements say only.
@@ -111,8 +118,12 @@ class Problem:
         atoms = AtomMesh.split(mesh, splits) if whole else choose_atoms(program, mesh, splits)
         return Problem(
             program, atoms, machine, tuple(pins), memory_limit, trips, share_repeats, tuple(groups),
-            tuple(restrictions), host_limit, device_limit,
+            tuple(restrictions), host_limit, device_limit, by_name=by_name,
         )  # fmt: skip
+
+    def under(self, pins: Sequence[MatchedPin]) -> "Problem":
+        """The problem of a stage, in which some of the pins are in force: each plan of this problem is one of it."""
+        return replace(self, pins=tuple(pins), later=self.pins)
 
     def minimising(self, objective: Objective) -> "Problem":
         """The same problem with another objective."""
@@ -285,7 +296,7 @@ def build_model(
     say = progress or (lambda text: None)
     program, mesh = problem.program, problem.mesh
     ties = layout_ties(program)
-    check_layouts(program, mesh, problem.statements, ties, axis_orders(problem))
+    check_layouts(program, mesh, problem.statements, ties, axis_orders(problem), problem.later)
     if shared is None or not shared.fits(problem):
         shared = Shared.of(problem)
     fusion, liveness, prices = shared.fusion, shared.liveness, shared.prices
@@ -350,7 +361,10 @@ def _analysed(program: Program, mesh: AtomMesh, machine: Machine) -> tuple[Fusio
 
 
 def _by_target(problem: Problem) -> StatedShardings:
-    """Shardings that hold for values and for output slots: from pins, groups and restrictions."""
+    """Shardings that hold for values and for output slots: from pins, groups and restrictions.
+
+    What groups and restrictions demand of an output that takes the layout of an input, they demand of that input.
+    """
     program = problem.program
     values: dict[int, list[Any]] = {}
     outputs: dict[int, list[Any]] = {}
@@ -360,7 +374,13 @@ def _by_target(problem: Problem) -> StatedShardings:
             _once(values.setdefault(value, []), pin.sharding)
         for slot in pin.outputs:
             _once(outputs.setdefault(slot, []), pin.sharding)
-    return StatedShardings(values, outputs)
+    own = own_outputs((*problem.pins, *problem.later))
+    padded = padded_inputs(problem.pins, problem.groups, program, problem.mesh)
+    for slot, value in layout_ties(program).items():
+        if slot in outputs and slot not in own and value not in padded:
+            for sharding in outputs.pop(slot):
+                _once(values.setdefault(value, []), sharding)
+    return StatedShardings(values, outputs, own)
 
 
 def _once(listed: list[Any], sharding: Any) -> None:

@@ -153,7 +153,7 @@ class _Run:
         told: list[_Told] = []
         for number, plan in enumerate(self.plans):
             last = number == len(self.plans) - 1
-            part = self.problem if last else replace(self.problem, pins=plan.pins)
+            part = self.problem if last else self.problem.under(plan.pins)
             title = plan.name or f"priority {plan.priority}"
             self.options.say(f"stage {number + 1} of {len(self.plans)}: {title}")
             keeper.checks = 0
@@ -249,7 +249,7 @@ class _Run:
     def _free(self, share: int) -> float:
         """What the step costs without any pin."""
         try:
-            decision = self._solve(replace(self.problem, pins=()), [], share, [self.joint.schedule])
+            decision = self._solve(self.problem.under(()), [], share, [self.joint.schedule])
         except (InfeasibleError, OutOfTimeError):
             return self.joint.objective_s
         if decision.interrupted:

@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.ad_checkpoint import checkpoint_name
 from plan_cases import f32
 
 import autoshard
-from autoshard import InputError, Pin, SameSharding
+from autoshard import InputError, Pin, Replicated, SameSharding
 from autoshard.frontends.jax.function import trace
 from autoshard.program.ties import carried_state, donated_ties
 from autoshard.verify import check_plan
@@ -239,6 +240,50 @@ def test_a_pin_on_the_output_goes_before_what_is_found_and_the_price_is_told():
     plan = autoshard.plan(step, PARAMS, BATCH, **ASKED, constraints=pins)
     assert plan["out/0/w1"] == '[{"model"}, {}]' and plan["params/w1"] == '[{}, {"model"}]'
     assert any(note.startswith("out/0/w1 leaves as") for note in plan.notes)
+
+
+def weight_step(w, x):
+    g = checkpoint_name(x.T @ (x @ w), "g")
+    return {"w": w - 0.1 * g}, g.sum()
+
+
+@pytest.mark.parametrize("donated", [(), (0,)], ids=["carried", "donated"])
+@pytest.mark.parametrize(
+    ("stated", "both"),
+    [
+        ([Replicated("out/0/w", ["model"]), Pin("w", '[{}, {"data", ?}]')], '[{}, {"data"}]'),
+        ([SameSharding(["@g", "out/0/w"]), Pin("@g", '[{"data"}, {}]')], '[{"data"}, {}]'),
+        ([SameSharding(["@g", "out/0/w"]), Replicated("@g")], "[{}, {}]"),
+    ],
+    ids=["replicated", "pinned group", "replicated group"],
+)
+def test_what_groups_and_restrictions_demand_of_an_output_holds_for_its_input(stated, both, donated):
+    plan = autoshard.plan(weight_step, f32(32, 16), f32(64, 32), **ASKED, constraints=stated, donate_argnums=donated)
+    assert (plan["w"], plan["out/0/w"]) == (both, both)
+    assert check_plan(plan.to_dict()).ok
+
+
+@pytest.mark.parametrize("donated", [(), (0,)], ids=["carried", "donated"])
+def test_a_pinned_input_and_an_output_that_may_not_be_so_are_told_as_a_conflict(donated):
+    stated = [Pin("w", '[{}, {"model"}]'), Replicated("out/0/w", ["model"])]
+    with pytest.raises(autoshard.InfeasibleError, match="replicated out/0/w over model"):
+        autoshard.plan(weight_step, f32(32, 16), f32(64, 32), **ASKED, constraints=stated, donate_argnums=donated)
+
+
+def test_the_even_part_of_an_uneven_input_satisfies_what_is_demanded_of_its_output():
+    """The input is cut unevenly by y; its next value leaves without y, as it must."""
+    stated = [Pin("w", '[{}, {"x", "y"}]'), Replicated("out/0/w", ["y"])]
+    asked = {"mesh": {"x": 2, "y": 3}, "hardware": "cpu_sim", "constraints": stated}
+    plan = autoshard.plan(weight_step, f32(36, 100), f32(24, 36), **asked)
+    assert plan["out/0/w"] == '[{}, {"x"}]'
+
+
+def test_a_stage_does_not_tie_an_output_that_a_later_stage_pins():
+    """Each plan of a stage is one of the stage before it, so no stage costs less than that."""
+    stated = [Pin("x", '[{"model", ?}, {?}]'), Pin("out/0/w", '[{"data"}, {}]', priority=1)]
+    plan = autoshard.plan(weight_step, f32(32, 16), f32(64, 32), **ASKED, constraints=stated, donate_argnums=(0,))
+    first, second = plan.stages
+    assert second.price_s >= 0 and first.cost_s <= second.cost_s
 
 
 def test_where_there_is_no_plan_the_error_says_that_state_was_tied():
