@@ -234,6 +234,7 @@ def _refusal(request: Request, question: Asked, error: InfeasibleError) -> Refus
     return RefusalRecord(
         program=problem.program, mesh=problem.mesh, machine=problem.machine, statements=question.statements,
         config=request.config, trips=problem.trips, options=request.told_options(), reason=str(error),
+        priorities=named_words(request.priorities, request.roles, request.between_slices),
         conflict=error.conflict, facts=error.facts,
         certificate=None if error.proof is None else error.proof.told("refusal"),
         memory_limit=ToldLimit(bytes=problem.memory_limit, source="device" if problem.device_limit else "stated"),
@@ -315,7 +316,6 @@ class _Run:
         cut = [b.cost.name for b in self.priced if b.timed_out]
         if cut:
             notes.append(f"the wall clock ended the pricing of {', '.join(cut)}: another run may price them otherwise")
-        named = None if roles is None else named_words(request.priorities, roles, request.between_slices)
         carried = carry_notes(program, decision.schedule, self.model.shared.tables)
         lie = notes_on_arrays(request.traced, decision.schedule, question.statements)
         doubted = doubts(program, decision.memory, problem.machine, problem.memory_limit)
@@ -343,7 +343,7 @@ class _Run:
             stages=decision.stages,
             joint=decision.joint,
             sharing=None if self.sharing is None else self.sharing.price,
-            priorities=named if request.priorities else None,
+            priorities=named_words(request.priorities, roles, request.between_slices),
             strategy=None if self.by.by_cost else str(self.by),
             options=request.told_options(),
             certificate=decision.certificate,

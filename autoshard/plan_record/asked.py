@@ -12,7 +12,7 @@ from autoshard.constraints.registry import read_all
 from autoshard.constraints.statement import Matched
 from autoshard.costmodels.machine import Machine
 from autoshard.errors import InputError
-from autoshard.plan_record.parts import Part, ToldLimit, ToldOptions
+from autoshard.plan_record.parts import NamedPriorities, Part, ToldLimit, ToldOptions
 from autoshard.program.as_json import mesh_to_json, plain
 from autoshard.program.program import Program
 from autoshard.sharding.layout import AtomMesh
@@ -30,6 +30,7 @@ class AskedRecord(ABC):
 
     statements: as in plan.json; `stated` has them as values. config: its file and settings, where there was one.
     trips: assumed number of iterations of loops whose length is not known. memory_limit, options: see `PlanRecord`.
+    priorities: of stages by names of strategies, those ``names``, the ``roles`` of the inputs and the ``slow`` axes.
     """
 
     program: Program
@@ -39,6 +40,7 @@ class AskedRecord(ABC):
     trips: int = 1
     memory_limit: ToldLimit | None = None
     options: ToldOptions | None = None
+    priorities: NamedPriorities | None = None
 
     @property
     @abstractmethod

@@ -67,7 +67,6 @@ class PlanRecord(AskedRecord):
     stages: where statements have priorities, what each stage placed, its cost and its bound, and its price; bound and
     gap of the plan are then those of the last stage, and `joint` is the optimum all at once beside them.
     strategy: by which the plan was decided, where that is not by cost alone (``greedy``, ``staged:first-factor``).
-    priorities: of stages by names of strategies, those ``names``, the ``roles`` of the inputs and the ``slow`` axes.
     sharing: where repeated layers share decisions, how many, and what that costs at most.
     mesh_search: where the sizes of the mesh were searched too, what was tried and the frontier of time against memory.
     memory_limit: its ``bytes`` per device (None: lifted), and ``from`` where: ``stated`` by the user (then it is one of
@@ -99,7 +98,6 @@ class PlanRecord(AskedRecord):
     joint: JointOptimum | None = None
     sharing: SharingPrice | None = None
     mesh_search: MeshSearched | None = None
-    priorities: NamedPriorities | None = None
     strategy: str | None = None
     certificate: BoundProof | None = field(default=None, repr=False)
     form: ChosenForm | None = None

@@ -11,7 +11,7 @@ from autoshard.costmodels.machine import Machine
 from autoshard.errors import InputError
 from autoshard.files import read_json, write_json
 from autoshard.plan_record.asked import AskedRecord, read_part, told
-from autoshard.plan_record.parts import BoundProof, ToldLimit, ToldOptions
+from autoshard.plan_record.parts import BoundProof, NamedPriorities, ToldLimit, ToldOptions
 from autoshard.program.as_json import REFUSAL as FORMAT
 from autoshard.program.as_json import guarded, mesh_from_json, plain, program_from_json, program_to_json
 from autoshard.sharding.layout import AtomMesh
@@ -50,6 +50,7 @@ class RefusalRecord(AskedRecord):
             "facts": plain(dict(self.facts)),
             **self.ground_to_dict(),
             **self.asked_to_dict(),
+            **told("priorities", self.priorities),
             **told("certificate", self.certificate),
             "program": program_to_json(self.program),
         }
@@ -86,6 +87,7 @@ class RefusalRecord(AskedRecord):
             trips=int(data["trips"]),
             memory_limit=read_part(ToldLimit, data, "memory_limit"),
             options=read_part(ToldOptions, data, "options"),
+            priorities=read_part(NamedPriorities, data, "priorities"),
             certificate=read_part(BoundProof, data, "certificate"),
         )
         made.stated  # noqa: B018 - a damaged statement is told when the file is read

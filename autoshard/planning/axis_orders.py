@@ -2,7 +2,7 @@
 
 The order matters where uses of a value are cut by part of its axes: from ``{"x", "y"}`` a gather over y leads to
 ``{"x"}``, and none to ``{"y"}``. All orders of all axes would make large networks several times as large; axes that
-are alike can change places in a plan as a whole.
+are alike can change places in a plan as a whole, unless a statement tells them apart.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,10 @@ SOME_AXES, FEW_OPS = 3, 200
 def axis_orders(problem: "Problem") -> tuple[tuple[str, ...], ...]:
     """Orders of mesh axes within a dimension that plans may have besides the mesh's own.
 
-    With few axes all orders, but that axes alike (of one size, over the same links) stay as they are in the mesh. In
-    any case those that statements use or leave open: on a mesh of x, y and z, ``{"y", "x"}`` uses the order y, x, z,
-    and ``{"y", ?}`` leaves it open: x and z can only follow.
+    With few axes all orders, but that axes alike (of one size, over the same links, and named by no statement, nor
+    placed by stages of strategies) stay as they are in the mesh. In any case those that statements use or leave open:
+    on a mesh of x, y and z, ``{"y", "x"}`` uses the order y, x, z, and ``{"y", ?}`` leaves it open: x and z can only
+    follow.
     """
     mesh = problem.mesh.mesh
     names = tuple(mesh.axis_names)
@@ -33,7 +34,8 @@ def axis_orders(problem: "Problem") -> tuple[tuple[str, ...], ...]:
     most = SOME_AXES if len(problem.program.ops) <= FEW_OPS else FEW_AXES
     out: dict[tuple[str, ...], None] = {}
     if len(cutting) <= most:
-        alike = _alike(problem.machine, cutting)
+        named = _named(problem)
+        alike = _alike(problem.machine, [name for name in cutting if name not in named])
         rest = [n for n in names if n not in cutting]
         for order in permutations(cutting):
             place = {n: k for k, n in enumerate(order)}
@@ -56,9 +58,29 @@ def _alike(machine: Machine, axes: Sequence[str]) -> list[tuple[str, str]]:
     return [(a, b) for a, b in combinations(axes, 2) if links[a] == links[b]]
 
 
+def _named(problem: "Problem") -> set[str]:
+    """Axes that statements, a `shard_map` of the program or strategies name: others cannot take their places in a
+    plan.
+    """
+    if problem.by_name:
+        return set(problem.mesh.mesh.axis_names)
+    refs = [
+        ref
+        for sharding in _stated(problem)
+        for ref in (*(a for dim in sharding.dims for a in dim.axes), *sharding.replicated, *sharding.unreduced)
+    ]
+    manual = {name for op, _ in problem.program.walk() for name, _ in op.attrs.get("mesh_axes", ())}
+    return {*(ref.name for ref in refs), *(name for r in problem.restrictions for name in r.axes), *manual}
+
+
+def _stated(problem: "Problem") -> list[TensorSharding]:
+    return [
+        *(pin.sharding for pin in (*problem.pins, *problem.later)),
+        *(sharding for r in problem.restrictions for sharding in r.shardings),
+    ]
+
+
 def _listed(problem: "Problem") -> list[tuple[tuple[str, ...], bool]]:
     """Axes that statements put on one dimension, in their order, and whether more may follow."""
-    stated: list[TensorSharding] = [pin.sharding for pin in problem.pins]
-    stated += [s for r in problem.restrictions for s in r.shardings]
-    dims = [dim for sharding in stated for dim in sharding.dims]
+    dims = [dim for sharding in _stated(problem) for dim in sharding.dims]
     return [(tuple(dict.fromkeys(a.name for a in dim.axes)), dim.is_open) for dim in dims]

@@ -107,7 +107,6 @@ class Problem:
         restrictions: Sequence[Restriction] = (),
         host_limit: int | None = None,
         device_limit: bool = False,
-        by_name: bool = False,
     ) -> "Problem":
         """The problem on the refined mesh: axes are split as statements and `sub_axes` say, and as the program needs;
         with an empty `sub_axes` as statements say only.
@@ -118,7 +117,7 @@ class Problem:
         atoms = AtomMesh.split(mesh, splits) if whole else choose_atoms(program, mesh, splits)
         return Problem(
             program, atoms, machine, tuple(pins), memory_limit, trips, share_repeats, tuple(groups),
-            tuple(restrictions), host_limit, device_limit, by_name=by_name,
+            tuple(restrictions), host_limit, device_limit,
         )  # fmt: skip
 
     def under(self, pins: Sequence[MatchedPin]) -> "Problem":
@@ -128,6 +127,10 @@ class Problem:
     def minimising(self, objective: Objective) -> "Problem":
         """The same problem with another objective."""
         return replace(self, objective=objective)
+
+    def staged_by_name(self, by_name: bool) -> "Problem":
+        """The same problem, decided in stages by names of strategies, or not."""
+        return replace(self, by_name=by_name)
 
 
 @dataclass(frozen=True)

@@ -69,8 +69,10 @@ def named_stages(
     return out
 
 
-def named_words(names: Sequence[Named], roles: Roles, slow: Collection[str] = ()) -> NamedPriorities:
-    """The arguments of `named_stages` besides the problem, for the plan's record."""
+def named_words(names: Sequence[Named], roles: Roles | None, slow: Collection[str] = ()) -> NamedPriorities | None:
+    """The arguments of `named_stages` besides the problem, for the plan's record; None where there are no names."""
+    if not names or roles is None:
+        return None
     return NamedPriorities(
         names=tuple(name if isinstance(name, str) else dict(name) for name in names),
         roles={path: tuple(axes) for path, axes in roles.items()}, slow=tuple(sorted(slow)),

@@ -102,7 +102,7 @@ def problem_of(plan: AskedRecord, changed: Changed | None = None) -> Problem:
         share_repeats=_shares(plan),
         device_limit=changed.memory_limit is KEEP and limit_of_device(plan),
         host_limit=next((limit.bytes for limit in plan.stated_as(HostMemoryLimit)), None),
-    ).minimising(plan.objective)  # fmt: skip
+    ).minimising(plan.objective).staged_by_name(plan.priorities is not None)  # fmt: skip
 
 
 def _shares(plan: AskedRecord) -> bool:

@@ -95,7 +95,7 @@ def asked(request: Request) -> Asked:
         program, logical, machine, pins=pins, memory_limit=limits.device, sub_axes=request.sub_axes, groups=groups,
         restrictions=restrictions, host_limit=limits.host, share_repeats=request.share_repeats,
         device_limit=limits.of_device,
-    ).minimising(request.objective)  # fmt: skip
+    ).minimising(request.objective).staged_by_name(bool(request.priorities))  # fmt: skip
     statements = (*pins, *groups, *restrictions, *_limits(limits), *manual_statements(program), *kernels.statements)
     notes = (*code_notes, *kernels.notes, *limit_notes(limits, machine))
     return Asked(problem, tuple(s.to_dict() for s in statements), notes, kernels.locals)

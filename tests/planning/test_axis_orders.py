@@ -9,9 +9,10 @@ import pytest
 from jax.sharding import PartitionSpec
 from plan_cases import Pin, f32
 
-from autoshard import plan
+from autoshard import MaxReshards, plan
 from autoshard.api.verbs import ask
 from autoshard.frontends.jax.function import trace
+from autoshard.planning import stated_stages
 from autoshard.planning.axis_orders import axis_orders
 
 
@@ -43,9 +44,41 @@ def test_axes_of_size_one_have_no_order() -> None:
     assert orders({"x": 1, "y": 4}) == ()
 
 
-def test_axes_alike_have_the_order_that_a_statement_begins_with() -> None:
-    assert orders({"x": 2, "y": 2}, '[{"y"}, {}]') == (("y", "x"),)
-    assert orders({"x": 2, "y": 2}, '[{"x"}, {}]') == ()
+@pytest.mark.parametrize("pin", ['[{"y"}, {}]', '[{"x"}, {}]', '[{"x"}, {"y"}]', '[{?}, {?}] replicated={"x"}'])
+def test_axes_alike_that_a_statement_tells_apart_are_tried_in_both_orders(pin: str) -> None:
+    assert orders({"x": 2, "y": 2}, pin) == (("y", "x"),)
+
+
+def test_a_statement_without_axes_tells_none_apart() -> None:
+    assert orders({"x": 2, "y": 2}, "[{}, {}]") == ()
+
+
+@pytest.mark.parametrize("axes", [{"a": 2, "b": 2}, {"b": 2, "a": 2}], ids=["a first", "b first"])
+def test_the_order_of_the_mesh_is_nothing_to_axes_alike(axes: dict[str, int]) -> None:
+    """A sum over b is sliced along a before it is scattered along b, so that less is sent."""
+
+    def f(x: Any, y: Any) -> Any:
+        s = x.sum(axis=1)
+        return s + y, s * 3.0
+
+    stated = [Pin("x", '[{}, {"b"}]'), MaxReshards(1)]
+    found = plan(f, f32(8, 16), f32(8), mesh=axes, hardware="h100", constraints=stated)
+    assert found["out/0"] == '[{"a", "b"}]'
+
+
+def test_axes_alike_that_stages_of_strategies_place_are_tried_in_both_orders() -> None:
+    traced = trace(jnp.sin, f32(64, 64), name="f")
+    roles = {"x": ("batch", None)}
+    asked = ask(traced, mesh={"x": 2, "y": 2}, hardware="tpu_v5e", priorities=["data"], roles=roles)
+    assert axis_orders(asked.problem) == (("y", "x"),)
+
+
+def test_stages_have_the_orders_of_all_statements() -> None:
+    traced = trace(jnp.sin, f32(64, 64), name="f")
+    pins = [Pin("x", "[{?}, {}]"), Pin("out", '[{"y"}, {}]', priority=1)]
+    problem = ask(traced, mesh={"x": 2, "y": 2}, hardware="tpu_v5e", constraints=pins).problem
+    first, _ = stated_stages(problem)
+    assert axis_orders(problem.under(first.pins)) == axis_orders(problem) == (("y", "x"),)
 
 
 def test_three_axes_are_tried_in_all_orders_in_programs_of_few_ops_only() -> None:

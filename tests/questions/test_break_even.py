@@ -118,7 +118,7 @@ def step(w, x):
 
 def test_flips_of_plans_in_stages_by_names_are_those_of_planning_in_stages() -> None:
     weights = {"up": SPEC((256, 512), jnp.float32), "down": SPEC((512, 256), jnp.float32)}
-    specs = weights, SPEC((256, 256), jnp.float32)
+    specs = weights, SPEC((64, 256), jnp.float32)
     roles = {"w/up": ("embed", "mlp"), "w/down": ("mlp", "embed"), "x": ("batch", "embed")}
 
     def staged(machine, *pins: Pin) -> Plan:
