@@ -7,7 +7,7 @@ from functools import reduce
 from autoshard.constraints import MatchedGroup, MatchedPin, Restriction
 from autoshard.errors import ShardingError
 from autoshard.formulation.fixed import Cut
-from autoshard.program.program import ALIKE, Block, Op, Origin, Program, Value
+from autoshard.program.program import Block, Op, Origin, Program, Value
 from autoshard.program.rule import ShardingRule
 from autoshard.propagation import Propagated, propagate
 from autoshard.propagation.directions import Direction
@@ -51,12 +51,12 @@ def spread(
             if stated:
                 one = reduce(lambda a, b: agreed(a, b, mesh.mesh), stated)
                 values.update(dict.fromkeys((v for v in members if v in values), one))
-    for op, _ in program.walk():  # a value that is stated apart from what `shard_alike` makes of it is not tied itself
-        if ALIKE in op.attrs and op.operands[0] in values:
-            values.setdefault(op.results[0], TensorSharding.open(program.type_of(op.results[0]).rank))
     barred = {value: way for r in restrictions for value, way in r.barriers.items()}
     whole = with_barriers(program, barred) if barred else program
-    return propagate(whole, mesh.mesh, values, strategy=strategy, groups=tied, own_groups=False, outputs=outputs)
+    # what a constraint or a `shard_map` states of a value holds behind a reshard: members of a group may differ in it
+    return propagate(
+        whole, mesh.mesh, values, strategy=strategy, groups=tied, own_groups=False, apart=True, outputs=outputs
+    )
 
 
 def factor_cuts(propagated: Propagated, program: Program, mesh: AtomMesh) -> dict[int, Cut]:

@@ -11,7 +11,7 @@ from jax.experimental.shard_alike import shard_alike
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from plan_cases import f32, mlp
 
-from autoshard import Mesh, Pin, plan, propagate
+from autoshard import Mesh, Pin, SameSharding, plan, propagate
 from autoshard.api.plans import Plan
 from autoshard.errors import InfeasibleError, UnsupportedError
 from autoshard.frontends.jax.function import trace
@@ -235,6 +235,18 @@ def test_values_before_shard_alike_may_be_pinned_apart() -> None:
     pins = [Pin("@a", '[{"x"}, {}]'), Pin("@b", '[{}, {"y"}]')]
     one, other = forms(planned(f, f32(64, 32), f32(64, 32), constraints=pins))
     assert one == other
+
+
+def test_an_argument_of_a_shard_map_may_be_tied_to_a_value_that_is_pinned_otherwise() -> None:
+    """It is moved to where the `shard_map` takes it."""
+
+    def f(a: Any, b: Any) -> Any:
+        halves = jax.shard_map(jnp.sin, mesh=mesh(), in_specs=P("x", None), out_specs=P("x", None), check_vma=False)
+        return halves(a) + b
+
+    stated = [SameSharding(["a", "b"]), Pin("b", '[{}, {"y"}]')]
+    found = planned(f, f32(64, 32), f32(64, 32), constraints=stated)
+    assert found["a"] == found["b"] == '[{}, {"y"}]'
 
 
 def test_a_group_of_which_one_value_is_left_is_told() -> None:

@@ -54,6 +54,7 @@ def propagate(
     conservative: bool = False,
     groups: Sequence[Sequence[int]] = (),
     own_groups: bool = True,
+    apart: bool = False,
     outputs: Mapping[int, TensorSharding] | None = None,
     trace: bool = False,
 ) -> Propagated:
@@ -62,7 +63,8 @@ def propagate(
     mesh: a `Mesh` or sizes by axis. Shardings are objects or text, ``[{"data"}, {?}]``.
     strategy: basic, aggressive, op-priority or user-priority. conservative: pass no sub-axes.
     groups: sets of values that get one and the same sharding (S4.8). own_groups: also those that the program itself
-    makes (`jax.experimental.shard_alike`).
+    makes (`jax.experimental.shard_alike`). apart: members of a group may begin with different closed shardings, which
+    they keep; otherwise that is an error.
     outputs: shardings of program outputs by their index; an output's and its value's may differ (a reshard at the end).
     Raises `ShardingError` where a sharding breaks an invariant, `InputError` for an unknown strategy, a bad group.
     """
@@ -84,7 +86,8 @@ def propagate(
         slots.append((index, to_spec(sharding.canonical(mesh), mesh, 0)))
     graph = new_graph((mesh,))
     built = build_graph(program, graph, specs, groups, slots)
-    _check_group_conflicts(program, mesh, built, groups)
+    if not apart:
+        _check_group_conflicts(program, mesh, built, groups)
     initial = list(graph.holders)
     run = run_propagation(graph, chosen, conservative=conservative, trace=trace)
     known: dict[Spec, TensorSharding] = {}
