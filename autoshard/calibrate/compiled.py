@@ -20,8 +20,8 @@ from autoshard.simulation.compiled import first_lines
 
 LEFT_OUT: Final = ("few_queries", "mlp_f32_short", "mlp_bf16_short")
 """XLA turns whole caches around for the attention of a token on GPUs, six times the bytes that it has to read: that is
-counted without a number (`costs/turned.py`). The short MLPs are about updates that are fused with matmuls, which GPUs do
-not do."""
+counted without a number (`costs/turned.py`). The short MLPs are about updates that are fused with matmuls; on GPUs none
+are."""
 
 OWN: Final = (
     "bf16", "f32", "convolution", "attention_peak", "attention", "scores", "matmul_memory", "elementwise", "reduced",

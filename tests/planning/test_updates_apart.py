@@ -56,7 +56,9 @@ def model(function: Callable[..., Any], on_chip_bytes: int, *specs: Any, name: s
     return build_model(Problem.make(program, mesh, machine(on_chip_bytes, AXES, name)))
 
 
-def planned(function: Callable[..., Any], on_chip_bytes: int | None, *specs: Any, rows: str = "", **options: Any) -> Any:
+def planned(
+    function: Callable[..., Any], on_chip_bytes: int | None, *specs: Any, rows: str = "", **options: Any
+) -> Any:
     """On four devices, the weight cut by columns; rows: the axes that cut the rows of the input."""
     columns = Pin("w", '[{}, {"x"}]') if not rows else Pin("w", "[{}, {}]")
     pins = [columns, Pin("x", f"[{{{rows}}}, {{}}]")]
