@@ -138,12 +138,13 @@ def write_json(path: str | os.PathLike[str], data: Any) -> None:
 def read_json(path: str | os.PathLike[str], *, what: str = "file") -> Any:
     """The data of a JSON file; `InputError` with line and column where it is malformed or says a key twice.
 
-    Of a key that an object has twice Python keeps the last and says nothing. The data's texts hold no NUL character and
+    Of a key that an object has twice Python keeps the last and says nothing, and it reads ``NaN`` and ``Infinity``,
+    which are no JSON. The data's texts hold no NUL character and
     no half of a surrogate pair: no file can be asked for by such a name.
     """
     text = read_text(path, what=what)
     try:
-        data = json.loads(text, object_pairs_hook=_with_keys_once)
+        data = json.loads(text, object_pairs_hook=_with_keys_once, parse_constant=_no_number)
         odd = next(filter(_NO_NAME.search, _texts(data)), None) if _ODD_IN_JSON.search(text) else None
     except json.JSONDecodeError as error:
         hint = "; `autoshard solve` makes a plan.json of a config" if Path(path).suffix in (".yaml", ".yml") else ""
@@ -156,6 +157,8 @@ def read_json(path: str | os.PathLike[str], *, what: str = "file") -> Any:
             f"{path}:{line}:{column}: the {what} has the key {json.dumps(key, ensure_ascii=False)[:60]} twice in one "
             f"object, first at line {first}; which of the two counts is not said: leave one of them out"
         ) from None
+    except _NoNumberError as error:
+        raise InputError(f"{path}: the {what} is not valid JSON: it has {error}, which is no number there") from None
     except ValueError:  # Python reads no numbers of thousands of digits
         raise InputError(f"{path}: the {what} has a number of too many digits") from None
     except RecursionError:
@@ -165,6 +168,14 @@ def read_json(path: str | os.PathLike[str], *, what: str = "file") -> Any:
             f"{path}: texts in the {what} hold no NUL character and no half of a surrogate pair, found {odd[:60]!r}"
         )
     return data
+
+
+class _NoNumberError(Exception):
+    """A file has NaN or Infinity."""
+
+
+def _no_number(word: str) -> None:
+    raise _NoNumberError(word)
 
 
 class _KeyTwiceError(Exception):

@@ -20,6 +20,7 @@ from autoshard import plan
 from autoshard.api.plans import Plan
 from autoshard.cli import main
 from autoshard.errors import InputError
+from autoshard.files import read_json
 
 MLP = (f32(64, 128), f32(128, 64), f32(32, 64))
 
@@ -216,3 +217,11 @@ def test_another_function_is_not_attached(f: Any, specs: Any) -> None:
     found = plan(mlp, *MLP, mesh={"x": 2, "y": 2}, hardware="tpu_v5e")
     with pytest.raises(InputError, match="does not trace to the program of this plan"):
         found.attach(f, *specs)
+
+
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
+def test_what_json_has_no_number_for_is_refused(tmp_path: Path, word: str) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(f'{{"objective_s": {word}}}')
+    with pytest.raises(InputError, match=rf"plan\.json: the plan is not valid JSON: it has {word}, which is no number"):
+        read_json(file, what="plan")
