@@ -250,13 +250,15 @@ class Memory(_Strict):
     bandwidth: Quantity
     usable: Quantity | None = None  # bytes that the runtime leaves to programs, where that is known
     host_link: Quantity | None = None  # between the device and its host, one way, where that is known
-    on_chip: Quantity | None = None  # bytes of a matmul's operand that its compiler keeps on the chip, where known
+    on_chip: dict[str, Quantity] = {}  # by family, bytes of a matmul's operand that its compiler keeps on the chip
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         _check("memory.bytes", self.bytes, "bytes", *MEMORY_BYTES_RANGE, hint=" (give bytes, not GB)")
-        for name in ("usable", "on_chip"):
-            if (part := getattr(self, name)) is not None:
+        if self.on_chip and "bf16" not in self.on_chip:
+            raise ValueError(f"memory.on_chip has {sorted(self.on_chip)}; give bf16, which holds for all others")
+        for name, part in (("usable", self.usable), *((f"on_chip.{f}", size) for f, size in self.on_chip.items())):
+            if part is not None:
                 _check(f"memory.{name}", part, "bytes", 1, self.bytes.value, hint=" (no more than memory.bytes)")
         if self.host_link is not None:
             _check("memory.host_link", self.host_link, "bytes/s", *BYTES_PER_S_RANGE, hint=" (give bytes/s, not GB/s)")
@@ -267,6 +269,11 @@ class Memory(_Strict):
     def usable_bytes(self) -> float:
         """Bytes that the runtime leaves to programs; all of them where that is not known."""
         return (self.usable or self.bytes).value
+
+    def on_chip_bytes(self, dtype: str) -> float:
+        """Up to how many bytes an operand of a matmul stays on the chip; infinite where that is not known."""
+        size = self.on_chip.get(family_of(dtype)) or self.on_chip.get("bf16")
+        return float("inf") if size is None else size.value
 
 
 class Overlap(_Strict):
@@ -343,22 +350,19 @@ class Profile(_Strict):
     def quantities(self) -> dict[str, Quantity]:
         """Every sourced number by its path, in file order."""
         quantities = {f"peak_flops.{dtype}": rate for dtype, rate in self.peak_flops.items()}
-        quantities["vector_flops"] = self.vector_flops
-        for name in ("matmul_efficiency", "attention_efficiency"):
-            if (share := getattr(self, name)) is not None:
-                quantities[name] = share
-        memory = (
-            (f"memory.{n}", getattr(self.memory, n)) for n in ("bytes", "usable", "bandwidth", "host_link", "on_chip")
-        )
+        own = ((name, getattr(self, name)) for name in ("vector_flops", "matmul_efficiency", "attention_efficiency"))
+        memory = ((f"memory.{n}", getattr(self.memory, n)) for n in ("bytes", "usable", "bandwidth", "host_link"))
+        on_chip = ((f"memory.on_chip.{family}", size) for family, size in self.memory.on_chip.items())
         links = ((f"{level.name}.{n}", getattr(level, n)) for level in self.levels for n in type(level).model_fields)
-        quantities.update((path, value) for path, value in (*memory, *links) if isinstance(value, Quantity))
+        quantities.update(
+            (path, value) for path, value in (*own, *memory, *on_chip, *links) if isinstance(value, Quantity)
+        )
         return quantities
 
     def level(self, name: str) -> TorusLevel | SwitchLevel | FullMeshLevel:
         """The link level of this name; `ProfileError` with the known names where there is none."""
-        for level in self.levels:
-            if level.name == name:
-                return level
+        if found := [level for level in self.levels if level.name == name]:
+            return found[0]
         raise ProfileError(f"{self.name} has no link level {name!r}; its levels are {[lv.name for lv in self.levels]}")
 
     @property

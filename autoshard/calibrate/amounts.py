@@ -17,7 +17,7 @@ from autoshard.costmodels.machine import Machine
 from autoshard.costs import fusion
 from autoshard.costs.kinds import work_kinds
 from autoshard.costs.price import multiplicities
-from autoshard.costs.roofline import local_bytes, result_bytes, smaller_operand_bytes
+from autoshard.costs.roofline import local_bytes, result_bytes, spills
 from autoshard.costs.turned import read_again_bytes
 from autoshard.costs.work import dtype_of_work, is_matmul, local_flops, local_sizes
 from autoshard.program.program import Program
@@ -67,7 +67,6 @@ def amounts(program: Program, machine: Machine) -> dict[str, float]:
     sector = 0 if compiled is None else compiled.sector_bytes
     if sector:
         total[TURNED] = 0.0
-    on_chip = machine.profile.memory.on_chip
     fused, times, kinds = fusion.analyse(program), multiplicities(program), work_kinds(program)
     for op, _ in program.walk():
         if op.rule is None:
@@ -92,9 +91,7 @@ def amounts(program: Program, machine: Machine) -> dict[str, float]:
         if kind in (WorkKind.MATMUL, WorkKind.UPDATED) and bytes_s > BOUND * at_peak:
             total[SHARED_BYTES] += moved
         else:
-            with_update = kind is WorkKind.UPDATED
-            if with_update and on_chip is not None:
-                with_update = float(smaller_operand_bytes(op, program, sizes)[0]) <= on_chip.value
+            with_update = kind is WorkKind.UPDATED and not spills(op, program, sizes, machine.profile.memory)[0]
             total[f"updated_{family}_flop" if with_update else f"{family}_flop"] += flop
             if family == "f32":
                 total[WRITTEN] += float(result_bytes(op, program, sizes)[0]) * times[op.id]

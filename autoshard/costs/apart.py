@@ -13,7 +13,7 @@ from math import prod
 from typing import Final
 
 from autoshard.costmodels.compiled import WorkKind
-from autoshard.costmodels.profile import Profile
+from autoshard.costmodels.profile import Memory, Profile
 from autoshard.costs.fusion import Fusion, Updates, analyse
 from autoshard.costs.kinds import work_kinds
 from autoshard.costs.work import element_bytes
@@ -27,8 +27,12 @@ _SAME_ARRAY: Final = frozenset({"transpose", "convert_element_type", "copy", "re
 
 def fusion_on(program: Program, profile: Profile) -> Fusion:
     """Which values exist in memory on a machine: by the rules of its compiler, and where updates are kept apart."""
-    fusion, on_chip = analyse(program, profile.memory_rules), profile.memory.on_chip
-    return fusion if on_chip is None else replace(fusion, updates=Updates(on_chip.value, updated_products(program)))
+    fusion = analyse(program, profile.memory_rules)
+    return replace(fusion, updates=_updates(program, profile)) if profile.memory.on_chip else fusion
+
+
+def _updates(program: Program, profile: Profile) -> Updates:
+    return Updates(profile.memory, updated_products(program))
 
 
 def updated_products(program: Program) -> Mapping[int, Op]:
@@ -40,7 +44,7 @@ def updated_products(program: Program) -> Mapping[int, Op]:
 
 
 def is_apart(
-    op: Op, program: Program, mesh: AtomMesh, operands: Sequence[Layout | None], product: Layout, on_chip_bytes: float
+    op: Op, program: Program, mesh: AtomMesh, operands: Sequence[Layout | None], product: Layout, memory: Memory
 ) -> bool:
     """Whether an update is kept apart from a matmul with these layouts: neither operand stays on the chip, and no sum
     over devices comes between the two anyway.
@@ -48,9 +52,9 @@ def is_apart(
     if product.unreduced or None in operands:
         return False
     return all(
-        prod(layout.local_shape(program.type_of(value).shape, mesh)) * element_bytes(program, value) > on_chip_bytes
+        prod(layout.local_shape(type_.shape, mesh)) * element_bytes(program, value) > memory.on_chip_bytes(type_.dtype)
         for value, layout in zip(op.operands, operands, strict=True)
-        if layout is not None
+        if layout is not None and (type_ := program.type_of(value))
     )
 
 
@@ -62,7 +66,7 @@ def apart_under(program: Program, schedule: Schedule, updates: Updates | None) -
         uses = [schedule.uses.get(Use(op.id, slot)) for slot in range(len(op.operands))]
         layouts = [None if use is None else use.target for use in uses]
         product = schedule.definitions.get(value)
-        if product is not None and is_apart(op, program, schedule.mesh, layouts, product, updates.on_chip_bytes):
+        if product is not None and is_apart(op, program, schedule.mesh, layouts, product, updates.memory):
             yield value
 
 
@@ -71,15 +75,14 @@ def barriers(program: Program, schedule: Schedule, profile: Profile) -> frozense
 
     Transposes and narrower types stay on the side of the matmul. A product that a collective moves needs no barrier.
     """
-    on_chip = profile.memory.on_chip
-    if on_chip is None:
+    if not profile.memory.on_chip:
         return frozenset()
     readers: dict[int, list[tuple[Op, int]]] = {}
     for op, _ in program.walk():
         for slot, value in enumerate(op.operands):
             readers.setdefault(value, []).append((op, slot))
     out: set[int] = set()
-    for product in apart_under(program, schedule, Updates(on_chip.value, updated_products(program))):
+    for product in apart_under(program, schedule, _updates(program, profile)):
         at = product
         while not _is_sent(at, readers.get(at, ()), schedule):
             (reader, _), *others = readers[at]

@@ -26,6 +26,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from autoshard.costmodels.profile import Memory
 from autoshard.costs.libraries import Calls, calls, hold
 from autoshard.program.program import Block, Op, Origin, Program
 
@@ -64,9 +65,11 @@ def _one_update_per_row(op: Op) -> bool:
 
 @dataclass(frozen=True)
 class Updates:
-    """By product the matmuls with which an update could be fused, and the bytes of an operand that stay on the chip."""
+    """By product the matmuls with which an update could be fused, and the memory that says which operands stay on the
+    chip.
+    """
 
-    on_chip_bytes: float
+    memory: Memory
     matmuls: Mapping[int, Op]
 
 

@@ -6,6 +6,7 @@ Where the machine's profile says how fast its compiler's work runs, FLOP and byt
 import numpy as np
 
 from autoshard.costmodels.compiled import WorkKind
+from autoshard.costmodels.profile import Memory
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.turned import caches_s, turned_s
@@ -43,9 +44,7 @@ def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, pri
     if kind is WorkKind.UPDATED:  # partial sums are moved first, and then nothing fuses with the matmul
         alone = np.asarray(prices.machine.work_s(WorkKind.MATMUL, flops, moved, dtype, unit, made), np.float64)
         apart = shards[:, list(rule.reduction)].prod(axis=1) > 1
-        on_chip = prices.machine.profile.memory.on_chip
-        if on_chip is not None and len(op.operands) == 2:  # nor does where neither operand stays on the chip
-            apart |= smaller_operand_bytes(op, program, sizes) > on_chip.value
+        apart |= spills(op, program, sizes, prices.machine.profile.memory)  # nor then
         seconds = np.where(apart, alone, seconds)
     if "work" not in op.attrs:
         return seconds
@@ -53,13 +52,14 @@ def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, pri
     return np.maximum(seconds, beside)
 
 
-def smaller_operand_bytes(op: Op, program: Program, sizes: np.ndarray) -> np.ndarray:
-    """[placement] bytes of the smaller operand on one device."""
+def spills(op: Op, program: Program, sizes: np.ndarray, memory: Memory) -> np.ndarray:
+    """[placement] whether neither operand of a matmul stays on the chip (`costs.apart`)."""
     assert op.rule is not None
-    each = [
-        local_elements(t, sizes) * element_bytes(program, v) for v, t in zip(op.operands, op.rule.operands, strict=True)
-    ]
-    return np.minimum(*each)
+    out = np.full(len(sizes), len(op.operands) == 2)
+    for value, factors in zip(op.operands, op.rule.operands, strict=True):
+        held = local_elements(factors, sizes) * element_bytes(program, value)
+        out &= held > memory.on_chip_bytes(program.type_of(value).dtype)
+    return out
 
 
 def result_bytes(op: Op, program: Program, sizes: np.ndarray) -> np.ndarray:

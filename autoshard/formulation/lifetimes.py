@@ -124,7 +124,7 @@ class Lifetimes:
             return held
 
         def apart(before: bool, product: Layout, *operands: Layout) -> bool:
-            return before or is_apart(op, self.program, self.mesh, operands, product, updates.on_chip_bytes)
+            return before or is_apart(op, self.program, self.mesh, operands, product, updates.memory)
 
         return self.q.lift(apart, held, self.layouts.definition(value), *ports)
 

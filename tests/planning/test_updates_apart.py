@@ -46,8 +46,8 @@ def in_bfloat16(w: Any, x: Any) -> Any:
 
 def machine(on_chip_bytes: int | None, axes: dict[str, int], name: str = "tpu_v5e") -> Machine:
     profile = load_profile(name)
-    size = None if on_chip_bytes is None else Quantity(value=on_chip_bytes, unit="bytes", source="libtpu")
-    memory = profile.memory.model_copy(update={"on_chip": size})
+    size = Quantity(value=on_chip_bytes or 1, unit="bytes", source="libtpu")
+    memory = profile.memory.model_copy(update={"on_chip": {} if on_chip_bytes is None else {"bf16": size}})
     return place_mesh(profile.model_copy(update={"memory": memory}), axes)
 
 

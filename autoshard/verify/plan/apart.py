@@ -17,12 +17,11 @@ _TURNS: Final = ("transpose", "convert_element_type", "copy", "reduce_precision"
 
 def spills(op: Node, placed: Placed, graph: Graph, profile: Profile) -> bool:
     """Whether both operands of a matmul, as a device reads them, are larger than what stays on the chip."""
-    on_chip = profile.memory.on_chip
-    if on_chip is None or len(op.operands) != 2:
+    if len(op.operands) != 2:
         return False
     types = [graph.values[v] for v in op.operands]
     return all(
-        held.elements(t.shape) * element_bytes(t.dtype) > on_chip.value
+        held.elements(t.shape) * element_bytes(t.dtype) > profile.memory.on_chip_bytes(t.dtype)
         for t, held in zip(types, placed.operands, strict=True)
     )
 
@@ -30,7 +29,7 @@ def spills(op: Node, placed: Placed, graph: Graph, profile: Profile) -> bool:
 def products_apart(flow: Flow, profile: Profile) -> set[int]:
     """The products of a plan that are written before their update reads them, no partial sums among them."""
     graph = flow.graph
-    if profile.memory.on_chip is None:
+    if not profile.memory.on_chip:
         return set()
     kinds: Mapping[int, WorkKind] = kinds_of_work(graph, MatmulOrder.of(graph))
     return {
