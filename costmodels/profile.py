@@ -255,11 +255,10 @@ class Memory(_Strict):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         _check("memory.bytes", self.bytes, "bytes", *MEMORY_BYTES_RANGE, hint=" (give bytes, not GB)")
-        if self.on_chip and "bf16" not in self.on_chip:
-            raise ValueError(f"memory.on_chip has {sorted(self.on_chip)}; give bf16, which holds for all others")
-        for name, part in (("usable", self.usable), *((f"on_chip.{f}", size) for f, size in self.on_chip.items())):
-            if part is not None:
-                _check(f"memory.{name}", part, "bytes", 1, self.bytes.value, hint=" (no more than memory.bytes)")
+        if self.usable is not None:
+            _check("memory.usable", self.usable, "bytes", 1, self.bytes.value, hint=" (no more than memory.bytes)")
+        for family, size in self.on_chip.items():
+            _check(f"memory.on_chip.{family}", size, "bytes", 1, MEMORY_BYTES_RANGE[1])
         if self.host_link is not None:
             _check("memory.host_link", self.host_link, "bytes/s", *BYTES_PER_S_RANGE, hint=" (give bytes/s, not GB/s)")
         _check("memory.bandwidth", self.bandwidth, "bytes/s", *BYTES_PER_S_RANGE, hint=" (give bytes/s, not GB/s)")
@@ -271,7 +270,7 @@ class Memory(_Strict):
         return (self.usable or self.bytes).value
 
     def on_chip_bytes(self, dtype: str) -> float:
-        """Up to how many bytes an operand of a matmul stays on the chip; infinite where that is not known."""
+        """Up to how many bytes an operand of a matmul stays on the chip; infinite where nothing says so."""
         size = self.on_chip.get(family_of(dtype)) or self.on_chip.get("bf16")
         return float("inf") if size is None else size.value
 

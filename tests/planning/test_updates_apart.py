@@ -5,6 +5,7 @@
 import copy
 import re
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -170,3 +171,14 @@ def test_a_plan_that_keeps_something_else_apart_is_found() -> None:
     plan = copy.deepcopy(planned(sgd, 1, WEIGHT, INPUT).to_dict())
     plan["apart"].append(0)
     assert ["apart names w, which no update is to be kept from" in str(f) for f in check_plan(plan).findings] == [True]
+
+
+def test_types_without_a_size_of_their_own_have_that_of_bfloat16() -> None:
+    memory = load_profile("tpu_v5e").memory
+    assert memory.on_chip_bytes("int8") == memory.on_chip_bytes("bfloat16") < memory.on_chip_bytes("float32")
+
+
+def test_what_stays_on_the_chip_may_be_more_than_a_profile_of_ones_own_has_memory(tmp_path: Path) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text("base: tpu_v5e\nname: small\nmemory: {bytes: {value: 33554432}, usable: null}\n")
+    assert load_profile(str(file)).memory.on_chip_bytes("bfloat16") > 2**25
