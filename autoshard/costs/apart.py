@@ -44,18 +44,18 @@ def updated_products(program: Program) -> Mapping[int, Op]:
 
 
 def is_apart(
-    op: Op, program: Program, mesh: AtomMesh, operands: Sequence[Layout | None], product: Layout, memory: Memory
+    op: Op, program: Program, mesh: AtomMesh, operands: Sequence[Layout], product: Layout, memory: Memory
 ) -> bool:
     """Whether an update is kept apart from a matmul with these layouts: neither operand stays on the chip, and no sum
     over devices comes between the two anyway.
     """
-    if product.unreduced or None in operands:
-        return False
-    return all(
-        prod(layout.local_shape(type_.shape, mesh)) * element_bytes(program, value) > memory.on_chip_bytes(type_.dtype)
-        for value, layout in zip(op.operands, operands, strict=True)
-        if layout is not None and (type_ := program.type_of(value))
-    )
+
+    def spills(value: int, layout: Layout) -> bool:
+        type_ = program.type_of(value)
+        held = prod(layout.local_shape(type_.shape, mesh)) * element_bytes(program, value)
+        return held > memory.on_chip_bytes(type_.dtype)
+
+    return not product.unreduced and all(map(spills, op.operands, operands))
 
 
 def apart_under(program: Program, schedule: Schedule, updates: Updates | None) -> Iterator[int]:
@@ -64,9 +64,10 @@ def apart_under(program: Program, schedule: Schedule, updates: Updates | None) -
         return
     for value, op in updates.matmuls.items():
         uses = [schedule.uses.get(Use(op.id, slot)) for slot in range(len(op.operands))]
-        layouts = [None if use is None else use.target for use in uses]
-        product = schedule.definitions.get(value)
-        if product is not None and is_apart(op, program, schedule.mesh, layouts, product, updates.memory):
+        layouts, product = [use.target for use in uses if use is not None], schedule.definitions.get(value)
+        if product is None or len(layouts) < len(uses):
+            continue  # inside of a user's `shard_map`, or an operand is a literal
+        if is_apart(op, program, schedule.mesh, layouts, product, updates.memory):
             yield value
 
 

@@ -41,10 +41,10 @@ def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, pri
     seconds = seconds + turned_s(op, program, sizes, prices.machine)
     if kind is WorkKind.MATMUL:
         seconds = seconds + caches_s(op, program, sizes, prices.machine, prices.updated(program))
-    if kind is WorkKind.UPDATED:  # partial sums are moved first, and then nothing fuses with the matmul
+    if kind is WorkKind.UPDATED:  # nothing fuses with the matmul where partial sums are moved first, or nothing stays
         alone = np.asarray(prices.machine.work_s(WorkKind.MATMUL, flops, moved, dtype, unit, made), np.float64)
         apart = shards[:, list(rule.reduction)].prod(axis=1) > 1
-        apart |= spills(op, program, sizes, prices.machine.profile.memory)  # nor then
+        apart |= spills(op, program, sizes, prices.machine.profile.memory)
         seconds = np.where(apart, alone, seconds)
     if "work" not in op.attrs:
         return seconds

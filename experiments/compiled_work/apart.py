@@ -8,12 +8,8 @@ timed on the compiler's schedule (docs/simulation.md). Needs libtpu and no TPU; 
 """
 
 import argparse
-import sys
-from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1]))
-from run import TOPOLOGY  # noqa: E402
+from run import TOPOLOGY
 
 WIDTH, HIDDEN = 4096, 8192
 BYTES = {"float32": 4, "bfloat16": 2}

@@ -1,6 +1,6 @@
 """Products that are written before the update that reads them: what the TPU compiler fuses badly (docs/lowering.md)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, Final
 
 from autoshard.costmodels.compiled import WorkKind
@@ -42,7 +42,7 @@ def products_apart(flow: Flow, profile: Profile) -> set[int]:
     }
 
 
-def check_apart(plan: Any, flow: Flow, profile: Profile, findings: Findings) -> None:
+def check_apart(plan: Any, flow: Flow, products: Set[int], findings: Findings) -> None:
     """Compare ``apart`` with the products that are to be written, each followed to what is last made one with it."""
     graph = flow.graph
     readers: dict[int, list[Node]] = {}
@@ -52,7 +52,7 @@ def check_apart(plan: Any, flow: Flow, profile: Profile, findings: Findings) -> 
     ways = [*flow.shared.values(), *flow.uses.values()]
     sent = {way.value for way in ways if any(move.kind in COLLECTIVES for move in way.moves)}
     expected: set[int] = set()
-    for value in products_apart(flow, profile):
+    for value in products:
         at = value
         while at not in sent and at in readers:
             after = readers[at][0].results[0] if len(readers[at]) == 1 and readers[at][0].kind in _TURNS else None

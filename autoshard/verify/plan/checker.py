@@ -108,10 +108,11 @@ def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:
     peaks: list[int] = []
 
     def memory() -> int:
-        lives = Lives.of(flow, rules, exists, own, size, calls, products_apart(flow, machine.profile))
+        apart = products_apart(flow, machine.profile)
+        lives = Lives.of(flow, rules, exists, own, size, calls, apart)
         peak = check_memory(plan, lives, findings)
         check_order(plan, lives, peak, findings)
-        check_apart(plan, flow, machine.profile, findings)
+        check_apart(plan, flow, apart, findings)
         return peak
 
     _guarded(findings, "memory", lambda: peaks.append(memory()))
