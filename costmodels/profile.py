@@ -250,7 +250,7 @@ class Memory(_Strict):
     bandwidth: Quantity
     usable: Quantity | None = None  # bytes that the runtime leaves to programs, where that is known
     host_link: Quantity | None = None  # between the device and its host, one way, where that is known
-    on_chip: dict[str, Quantity] = {}  # by family, bytes of a matmul's operand that its compiler keeps on the chip
+    on_chip: dict[Literal["bf16", "f32"], Quantity] = {}  # bytes of a matmul's operand that stay on the chip
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -271,7 +271,7 @@ class Memory(_Strict):
 
     def on_chip_bytes(self, dtype: str) -> float:
         """Up to how many bytes an operand of a matmul stays on the chip; infinite where nothing says so."""
-        size = self.on_chip.get(family_of(dtype)) or self.on_chip.get("bf16")
+        size = self.on_chip.get("f32" if family_of(dtype) == "f32" else "bf16") or self.on_chip.get("bf16")
         return float("inf") if size is None else size.value
 
 

@@ -18,7 +18,7 @@ from test_memory_laws import assert_the_same_bytes
 
 import autoshard
 from autoshard import Pin
-from autoshard.costmodels import load_profile, place_mesh
+from autoshard.costmodels import ProfileError, load_profile, place_mesh
 from autoshard.costmodels.machine import Machine
 from autoshard.costmodels.profile import Quantity
 from autoshard.costs.apart import apart_under
@@ -182,3 +182,10 @@ def test_what_stays_on_the_chip_may_be_more_than_a_profile_of_ones_own_has_memor
     file = tmp_path / "small.yaml"
     file.write_text("base: tpu_v5e\nname: small\nmemory: {bytes: {value: 33554432}, usable: null}\n")
     assert load_profile(str(file)).memory.on_chip_bytes("bfloat16") > 2**25
+
+
+def test_a_misspelled_type_of_what_stays_on_the_chip_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "odd.yaml"
+    file.write_text("base: tpu_v5e\nname: odd\nmemory: {on_chip: {bfloat: {value: 9, unit: bytes, source: libtpu}}}\n")
+    with pytest.raises(ProfileError, match=r"memory\.on_chip\.bfloat.*'bf16' or 'f32'"):
+        load_profile(str(file))
