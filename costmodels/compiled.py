@@ -25,6 +25,7 @@ class WorkKind(StrEnum):
     ATTENTION = "attention"  # one with two dimensions or more in all of its tensors (sequences and heads) and scores
     SCORES = "scores"  # what is done to attention's scores beside its matmuls: counted with these
     UPDATED = "updated"  # a matmul whose product changes a weight right where it lies
+    SPILLED = "spilled"  # a matmul neither of whose operands stays on the chip (`costs.apart`)
     CONVOLUTION = "convolution"
     ELEMENTWISE = "elementwise"  # everything else that some matmul depends on: it fuses into matmuls
     REDUCED = "reduced"  # the same, where it is a reduction or waits for one (norms): it does not
@@ -32,7 +33,8 @@ class WorkKind(StrEnum):
     KERNEL = "kernel"  # written by hand: its bytes are what it says
 
 
-_STARTED = frozenset({WorkKind.MATMUL, WorkKind.UPDATED, WorkKind.ATTENTION, WorkKind.CONVOLUTION})
+_WITH_WEIGHTS = frozenset({WorkKind.MATMUL, WorkKind.UPDATED, WorkKind.SPILLED})
+_STARTED = _WITH_WEIGHTS | {WorkKind.ATTENTION, WorkKind.CONVOLUTION}
 
 
 class CompiledWork(BaseModel):
@@ -45,6 +47,8 @@ class CompiledWork(BaseModel):
     does not say it is that of `matmul`, and whichever is longer counts.
     updated: share of the peak by family of matmuls with which the update of a weight is fused; `matmul` where the
     profile does not say.
+    spilled: the same of matmuls neither of whose operands stays on the chip (``memory.on_chip``): they are read again
+    with every piece of the product.
     matmul_start_s: seconds that each matmul takes beside its work, as the start and the end of a GPU's kernel do.
     matmul_written: by family, bytes that matmuls write when their FLOP are done over those of their results. Where the
     profile does not say it is 0: they are written meanwhile.
@@ -69,6 +73,7 @@ class CompiledWork(BaseModel):
     matmul_start_s: Annotated[float, Field(ge=0, le=1e-3, allow_inf_nan=False)] = 0.0
     matmul_written: dict[str, Traffic] = Field(default_factory=dict)
     updated: dict[str, Share] = Field(default_factory=dict)
+    spilled: dict[str, Share] = Field(default_factory=dict)
     elementwise: Traffic
     reduced: Traffic | None = None
     update: Traffic
@@ -90,8 +95,9 @@ class CompiledWork(BaseModel):
             return self.convolution
         if kind is WorkKind.ATTENTION and self.attention_peak is not None:
             return self.attention_peak
-        if kind in (WorkKind.MATMUL, WorkKind.UPDATED, WorkKind.ATTENTION, WorkKind.KERNEL):
-            shares = self.matmul if kind is not WorkKind.UPDATED else {**self.matmul, **self.updated}
+        if kind in _WITH_WEIGHTS or kind in (WorkKind.ATTENTION, WorkKind.KERNEL):
+            own = {WorkKind.UPDATED: self.updated, WorkKind.SPILLED: self.spilled}
+            shares = {**self.matmul, **own.get(kind, {})}
             return shares.get(family, shares.get("bf16", max(shares.values())))
         return 1.0
 
@@ -105,11 +111,11 @@ class CompiledWork(BaseModel):
 
     def written(self, kind: WorkKind, family: str) -> float:
         """Bytes of its result that work of a kind writes when its FLOP are done, over those that the result has."""
-        return self.matmul_written.get(family, 0.0) if kind in (WorkKind.MATMUL, WorkKind.UPDATED) else 0.0
+        return self.matmul_written.get(family, 0.0) if kind in _WITH_WEIGHTS else 0.0
 
     def share_of_memory(self, kind: WorkKind) -> float:
         """The share of the memory's rate that work of a kind reaches where memory bounds it."""
-        if kind in (WorkKind.MATMUL, WorkKind.UPDATED) and self.matmul_memory is not None:
+        if kind in _WITH_WEIGHTS and self.matmul_memory is not None:
             return self.matmul_memory
         return self.memory
 

@@ -23,11 +23,11 @@ from autoshard.costs.work import dtype_of_work, is_matmul, local_flops, local_si
 from autoshard.program.program import Program
 
 FLOP: Final[Sequence[str]] = (
-    "bf16_flop", "f32_flop", "updated_bf16_flop", "updated_f32_flop", "attention_flop", "attention_f32_flop",
-    "convolution_flop",
+    "bf16_flop", "f32_flop", "spilled_f32_flop", "updated_bf16_flop", "updated_f32_flop", "attention_flop",
+    "attention_f32_flop", "convolution_flop",
 )  # fmt: skip
-"""Of matmuls by type, apart from those where an update is fused with the gradient that they make; of attention's
-matmuls, whose bytes count too; of convolutions.
+"""Of matmuls by type, apart from float32 ones neither of whose operands stays on the chip and from those where an
+update is fused with the gradient that they make; of attention's matmuls, whose bytes count too; of convolutions.
 """
 BYTES: Final[Sequence[str]] = ("attention_bytes", "scores_bytes", "elementwise_bytes", "reduced_bytes", "update_bytes")
 SHARED_BYTES: Final = "matmul_memory_bytes"
@@ -45,12 +45,12 @@ _AS_IT_IS: Final = "turned"
 """A part without a number: what caches give again, at the memory's rate."""
 
 SHARES: Final[Sequence[str]] = (
-    "bf16", "f32", "updated_bf16", "updated_f32", "convolution", "attention_peak", "matmul_memory",
+    "bf16", "f32", "spilled_f32", "updated_bf16", "updated_f32", "convolution", "attention_peak", "matmul_memory",
 )  # fmt: skip
 """Numbers that divide; all others multiply."""
 USUAL: Final[Mapping[str, float]] = {
-    "bf16": 0.8, "f32": 0.6, "updated_bf16": 0.5, "updated_f32": 0.3, "convolution": 0.5, "attention_peak": 0.2,
-    "attention": 3.0, "scores": 1.0, "matmul_memory": 0.7, "elementwise": 0.2, "reduced": 0.7,
+    "bf16": 0.8, "f32": 0.6, "spilled_f32": 0.6, "updated_bf16": 0.5, "updated_f32": 0.3, "convolution": 0.5,
+    "attention_peak": 0.2, "attention": 3.0, "scores": 1.0, "matmul_memory": 0.7, "elementwise": 0.2, "reduced": 0.7,
     "update": 0.7, "written": 1.0, "start": 1.0,
 }  # fmt: skip
 """What a number is taken for where no program tells."""
@@ -91,9 +91,13 @@ def amounts(program: Program, machine: Machine) -> dict[str, float]:
         if kind in (WorkKind.MATMUL, WorkKind.UPDATED) and bytes_s > BOUND * at_peak:
             total[SHARED_BYTES] += moved
         else:
-            with_update = kind is WorkKind.UPDATED and not spills(op, program, sizes, machine.profile.memory)[0]
-            total[f"updated_{family}_flop" if with_update else f"{family}_flop"] += flop
-            if family == "f32":
+            spilled = bool(spills(op, program, sizes, machine.profile.memory)[0])
+            if kind is WorkKind.UPDATED and not spilled:
+                family = f"updated_{family}"
+            elif spilled and f"spilled_{family}_flop" in total:
+                family = f"spilled_{family}"
+            total[f"{family}_flop"] += flop
+            if family_of(dtype) == "f32" and kind is not WorkKind.CONVOLUTION:
                 total[WRITTEN] += float(result_bytes(op, program, sizes)[0]) * times[op.id]
     return total
 
@@ -102,7 +106,7 @@ def parts(row: Mapping[str, float], machine: Machine, memory: float, *, fused_up
     """Work -> its seconds at the peak rates, of the `amounts` of a program.
 
     memory: the share of the memory's rate that counts as its peak here. fused_updates: whether updates are fused to
-    matmuls, which have numbers of their own then.
+    matmuls; these, and those whose operands do not stay on the chip, have numbers of their own then.
     """
     rate = machine.profile.memory.bandwidth.value
 
@@ -111,9 +115,9 @@ def parts(row: Mapping[str, float], machine: Machine, memory: float, *, fused_up
 
     out = {"bf16": at_peak("bf16_flop", "bfloat16"), "f32": at_peak("f32_flop", "float32")}
     for family, dtype in (("bf16", "bfloat16"), ("f32", "float32")):
-        updated = at_peak(f"updated_{family}_flop", dtype)
-        name = f"updated_{family}" if fused_updates else family
-        out[name] = out.get(name, 0.0) + updated
+        for told_apart in (f"updated_{family}", f"spilled_{family}"):
+            name = told_apart if fused_updates else family
+            out[name] = out.get(name, 0.0) + at_peak(f"{told_apart}_flop", dtype)
     out["attention_peak"] = at_peak("attention_flop", "bfloat16") + at_peak("attention_f32_flop", "float32")
     out["convolution"] = at_peak("convolution_flop", "float32")
     out["matmul_memory"] = row[SHARED_BYTES] / rate

@@ -37,15 +37,19 @@ def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, pri
     unit, made = (MATMUL, result_bytes(op, program, sizes)) if is_matmul(op) else (VECTOR, 0.0)
     dtype = dtype_of_work(op, program)
     kind = prices.kind_of(op, program)
-    seconds = np.asarray(prices.machine.work_s(kind, flops, moved, dtype, unit, made), np.float64)
+
+    def as_kind(kind: WorkKind) -> np.ndarray:
+        return np.asarray(prices.machine.work_s(kind, flops, moved, dtype, unit, made), np.float64)
+
+    seconds = as_kind(kind)
+    if kind is WorkKind.UPDATED:  # nothing fuses with the matmul where partial sums are moved first
+        seconds = np.where(shards[:, list(rule.reduction)].prod(axis=1) > 1, as_kind(WorkKind.MATMUL), seconds)
+    if kind in (WorkKind.MATMUL, WorkKind.UPDATED):
+        nothing_stays = spills(op, program, sizes, prices.machine.profile.memory)
+        seconds = np.where(nothing_stays, as_kind(WorkKind.SPILLED), seconds)
     seconds = seconds + turned_s(op, program, sizes, prices.machine)
     if kind is WorkKind.MATMUL:
         seconds = seconds + caches_s(op, program, sizes, prices.machine, prices.updated(program))
-    if kind is WorkKind.UPDATED:  # nothing fuses with the matmul where partial sums are moved first, or nothing stays
-        alone = np.asarray(prices.machine.work_s(WorkKind.MATMUL, flops, moved, dtype, unit, made), np.float64)
-        apart = shards[:, list(rule.reduction)].prod(axis=1) > 1
-        apart |= spills(op, program, sizes, prices.machine.profile.memory)
-        seconds = np.where(apart, alone, seconds)
     if "work" not in op.attrs:
         return seconds
     beside = np.asarray(prices.machine.compute_s(kernel_vector_flops(op, sizes), 0.0 * moved, dtype, VECTOR))

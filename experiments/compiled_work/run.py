@@ -37,7 +37,8 @@ MEMORY = 0.85
 """Share of the memory's rate, as the clock has it (`autoshard.simulation.work.MEMORY_SHARE`)."""
 COLUMNS: Sequence[str] = ("program", "chip", "compiler", "seconds", "matmul_s", "cycles_s", "compile_s", *AMOUNTS)
 OWN: Sequence[str] = (
-    "bf16", "f32", "updated_bf16", "updated_f32", "convolution", "attention_peak", "attention", "matmul_memory",
+    "bf16", "f32", "spilled_f32", "updated_bf16", "updated_f32", "convolution", "attention_peak", "attention",
+    "matmul_memory",
 )  # fmt: skip
 """Numbers that each chip has for itself; `COMMON` ones are facts of the compiler, whatever the chip. What is done to
 attention's scores beside its matmuls counts with these, and matmuls take no time to start.

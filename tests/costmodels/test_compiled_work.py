@@ -125,6 +125,7 @@ def test_profiles_have_the_numbers_that_the_fit_gives(
         assert work is not None and work.memory == experiment.MEMORY
         names = ("convolution", "attention_peak", "attention", "matmul_memory", "elementwise", "reduced", "update")
         told = {**work.matmul, **{f"updated_{family}": share for family, share in work.updated.items()}}
+        told |= {f"spilled_{family}": share for family, share in work.spilled.items()}
         told |= {name: getattr(work, name) for name in names}
         assert told == pytest.approx(numbers, abs=0.0051, rel=0.011)
 

@@ -123,12 +123,24 @@ def test_an_update_is_fused_only_where_no_partial_sum_is_moved_first_and_an_oper
     assert rule is not None
     (summed,) = rule.reduction
     kept = next(f for f in range(len(rule.factor_sizes)) if f != summed)
-    shards = np.ones((3, len(rule.factor_sizes)), np.int64)
+    shards = np.ones((4, len(rule.factor_sizes)), np.int64)
     shards[0, summed] = shards[1, kept] = 4  # of 8192 x 2048 elements, 64 MiB, nothing stays on a v5e
-    shards[2, kept] = 8
-    alone, apart, fused = op_seconds(dot, program, shards, analyse(program), StepPrices(machine, mesh))
-    assert apart == alone
-    assert 2 * fused / alone == pytest.approx(WORK.matmul["f32"] / WORK.updated["f32"])
+    shards[2, summed] = shards[3, kept] = 8
+    spilled, apart, alone, fused = op_seconds(dot, program, shards, analyse(program), StepPrices(machine, mesh))
+    assert apart == spilled
+    assert 2 * alone / spilled == pytest.approx(WORK.spilled["f32"] / WORK.matmul["f32"])
+    assert 2 * fused / spilled == pytest.approx(WORK.spilled["f32"] / WORK.updated["f32"])
+
+
+@pytest.mark.parametrize("rows", [2048, 8192])
+def test_the_checker_prices_matmuls_alike_whose_operands_stay_on_the_chip_or_do_not(rows: int) -> None:
+    """Of 2048 rows one operand has 16 MiB; of 8192 both have 64 MiB, and a v5e keeps neither."""
+    specs = SPEC((rows, 2048), jnp.float32), SPEC((2048, 8192), jnp.float32)
+    plan = api.plan(lambda x, w: x @ w, *specs, mesh={"x": 1}, hardware="tpu_v5e@compiler")
+    shares = WORK.spilled if rows == 8192 else WORK.matmul
+    peak = plan.machine.flops_per_s("float32")
+    assert plan.cost.compute_s == pytest.approx(2 * rows * 2048 * 8192 / peak / shares["f32"])
+    assert not check_plan(plan.to_dict()).findings
 
 
 def test_the_checker_prices_what_float32_matmuls_write_alike() -> None:

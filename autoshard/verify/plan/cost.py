@@ -205,16 +205,16 @@ class Pricer:
         beside = float(self.machine.compute_s(vector_flop_of_kernel(op, placed), 0.0, dtype, "vector"))
         made = made_bytes(op, placed, graph) if unit == "matmul" else 0.0
         seconds = float(self.machine.work_s(kind, work, moved, dtype, unit, made))
-        return max(seconds + self._turning_s(op, placed, kind, dtype), beside)
+        return max(seconds + self._turning_s(op, placed, dtype), beside)
 
-    def _turning_s(self, op: Node, placed: Placed, kind: WorkKind, dtype: str) -> float:
+    def _turning_s(self, op: Node, placed: Placed, dtype: str) -> float:
         """Seconds of what is turned around in memory on machines whose profile says so."""
         compiled, graph = self.machine.profile.compiled_work, self.flow.graph
         moved = 0.0
         if compiled is not None and compiled.sector_bytes:
             moved += turned_bytes(op, placed, graph, compiled.sector_bytes)
-        if compiled is not None and compiled.turns_caches and op.kind == "dot_general" and kind is WorkKind.MATMUL:
-            if common_dimensions(placed.rule) > 1:
+        if compiled is not None and compiled.turns_caches and op.kind == "dot_general":
+            if self._kinds[op.id] is WorkKind.MATMUL and common_dimensions(placed.rule) > 1:
                 moved += cache_bytes(op, placed, graph, self._written) / compiled.memory
         return float(self.machine.compute_s(0.0, moved, dtype)) if moved else 0.0
 
@@ -231,11 +231,12 @@ class Pricer:
         if self.machine.profile.compiled_work is None:
             return WorkKind.KERNEL  # prices do not tell kinds apart
         kind = self._kinds[op.id]
-        if kind is WorkKind.UPDATED and any(placed.parts[f] > 1 for f in placed.rule.reduction):
-            return WorkKind.MATMUL  # partial sums are moved before anything is updated
-        if kind is WorkKind.UPDATED and spills(op, placed, self.flow.graph, self.machine.profile):
-            return WorkKind.MATMUL
-        return kind
+        if kind not in (WorkKind.MATMUL, WorkKind.UPDATED):
+            return kind
+        if spills(op, placed, self.flow.graph, self.machine.profile):
+            return WorkKind.SPILLED
+        summed = any(placed.parts[f] > 1 for f in placed.rule.reduction)
+        return WorkKind.MATMUL if summed else kind  # partial sums are moved before anything is updated
 
     @cached_property
     def _kinds(self) -> dict[int, WorkKind]:
