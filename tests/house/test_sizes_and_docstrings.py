@@ -2,6 +2,9 @@
 
 import ast
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -88,10 +91,42 @@ def is_overload(function: Function) -> bool:
     return any(isinstance(d, ast.Name) and d.id == "overload" for d in function.decorator_list)
 
 
-def parsed(*folders: str) -> Iterator[tuple[str, ast.Module]]:
-    for folder in folders:
-        for path in files(folder, ".py"):
-            yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
+@dataclass(frozen=True)
+class Counted:
+    """What is told of a function of a file. says_why: whether the line above it gives a reason for its complexity."""
+
+    where: tuple[str, str]
+    lines: int
+    parameters: int
+    complexity: int
+    says_why: bool
+    lacks_docstring: bool
+
+
+@cache
+def counted(folder: str) -> tuple[Counted, ...]:
+    """All functions of a folder; each file is parsed once for all tests of a process."""
+    out = []
+    for path in files(folder, ".py"):
+        text = path.read_text()
+        lines = text.splitlines()
+        for name, function, public in functions(ast.parse(text)):
+            first = min([function.lineno, *(d.lineno for d in function.decorator_list)])
+            out.append(
+                Counted(
+                    where=(str(path.relative_to(ROOT)), name),
+                    lines=0 if function.end_lineno is None else function.end_lineno - function.lineno + 1,
+                    parameters=parameters(function),
+                    complexity=complexity(function),
+                    says_why=lines[first - 2].strip().startswith(REASON),
+                    lacks_docstring=public and not is_overload(function) and not ast.get_docstring(function),
+                )
+            )
+    return tuple(out)
+
+
+def all_counted(*folders: str) -> Iterator[Counted]:
+    return chain.from_iterable(map(counted, folders))
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -114,34 +149,16 @@ def test_a_file_of_one_line_too_many_is_found(tmp_path: Path) -> None:
 
 
 def test_functions_are_short() -> None:
-    long = [
-        (path, name)
-        for path, tree in parsed(*FOLDERS)
-        for name, function, _ in functions(tree)
-        if function.end_lineno is not None and function.end_lineno - function.lineno >= MOST_OF_FUNCTION
-    ]
-    assert long == []
+    assert [f.where for f in all_counted(*FOLDERS) if f.lines > MOST_OF_FUNCTION] == []
 
 
 def test_functions_have_few_parameters() -> None:
-    many = [
-        (path, name)
-        for path, tree in parsed(*FOLDERS)
-        for name, function, _ in functions(tree)
-        if parameters(function) > MOST_PARAMETERS
-    ]
-    assert many == []
+    assert [f.where for f in all_counted(*FOLDERS) if f.parameters > MOST_PARAMETERS] == []
 
 
 def test_functions_that_are_complex_say_why() -> None:
-    silent = []
-    for path, tree in parsed(*FOLDERS):
-        lines = (ROOT / path).read_text().splitlines()
-        for name, function, _ in functions(tree):
-            first = min([function.lineno, *(d.lineno for d in function.decorator_list)])
-            if complexity(function) > MOST_COMPLEXITY and not lines[first - 2].strip().startswith(REASON):
-                silent.append((path, name, complexity(function)))
-    assert silent == []
+    complex_ = [f for f in all_counted(*FOLDERS) if f.complexity > MOST_COMPLEXITY]
+    assert [(f.where, f.complexity) for f in complex_ if not f.says_why] == []
 
 
 def test_complexity_counts_ways_through_a_function() -> None:
@@ -153,13 +170,7 @@ def test_complexity_counts_ways_through_a_function() -> None:
 
 
 def test_public_functions_have_a_docstring() -> None:
-    bare = [
-        (path, name)
-        for path, tree in parsed("autoshard", "costmodels")
-        for name, function, public in functions(tree)
-        if public and not is_overload(function) and not ast.get_docstring(function)
-    ]
-    assert bare == []
+    assert [f.where for f in all_counted("autoshard", "costmodels") if f.lacks_docstring] == []
 
 
 def test_the_check_of_docstrings_finds_what_is_missing() -> None:
