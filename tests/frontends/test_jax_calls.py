@@ -136,6 +136,22 @@ def test_donation_of_a_jit_ties_the_state_to_its_next_value():
     assert plan.lowered.donate_argnums == (0,) and plan["out/0"] == plan["w"]
 
 
+class Trainer:
+    @functools.partial(jax.jit, static_argnums=(0, 3), donate_argnums=1)
+    def step(self, state, x, n):
+        return state + n * x.sum(), x.sum()
+
+    @functools.partial(jax.jit, static_argnums=(-4, -1), donate_argnums=-3)
+    def counted_from_the_end(self, state, x, n):
+        return state + n * x.sum(), x.sum()
+
+
+@pytest.mark.parametrize("method", [Trainer().step, Trainer().counted_from_the_end])
+def test_positions_that_a_jit_around_a_method_was_told_count_self(method):
+    program = trace(method, X, X, 3).program
+    assert program.input_names == ("state", "x") and program.donated == {0}
+
+
 # -- leaves that are no arrays ---------------------------------------------------------------------------------
 
 

@@ -234,10 +234,17 @@ def read_call(
 
 
 def _told_to_jit(f: Callable[..., Any]) -> dict[str, Any]:
-    """The options that `jax.jit` was given for a function that it made; empty for other functions."""
+    """The options that `jax.jit` was given for a function that it made; empty for other functions.
+
+    A method has those of its function, whose positions count `self` too.
+    """
     info = getattr(f, "_jit_info", None)
     keys = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames")
-    return {key: tuple(getattr(info, key, ()) or ()) for key in keys}
+    told = {key: tuple(getattr(info, key, ()) or ()) for key in keys}
+    if inspect.ismethod(f):
+        for key in ("static_argnums", "donate_argnums"):
+            told[key] = tuple(n - (n > 0) for n in told[key] if n != 0)
+    return told
 
 
 def _parameters(f: Callable[..., Any]) -> list[str]:
