@@ -155,7 +155,7 @@ class PlannedFunction:
         request = request_of(traced, mesh=self._mesh_given(), hardware=self._machine(), **words)
         request = replace(request, frontier=False)  # nobody who calls a function waits for plans that it does not run
         key = key_of(request) if self._keep else None
-        plan = None if key is None else kept_plan(key, traced)
+        plan = None if key is None else kept_plan(key, request)
         if plan is None:
             plan = plan_request(request)
             if key is not None:

@@ -22,7 +22,6 @@ from autoshard.request.asking import Asked, asked
 from autoshard.solver.solution import Stopped
 
 if TYPE_CHECKING:
-    from autoshard.frontends.jax.function import TracedFunction
     from autoshard.request.request import Request
 
 FOLDER = "AUTOSHARD_PLANS"
@@ -96,18 +95,21 @@ def _source() -> str:
     return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
 
 
-def kept_plan(key: str, traced: TracedFunction) -> Plan | None:
-    """The plan that is kept under a key, with its function; None where there is none that can be read and fits."""
+def kept_plan(key: str, request: Request) -> Plan | None:
+    """The plan that is kept under a key, with the function of the request; None where there is none that can be read
+    and fits.
+    """
+    traced = request.traced
     place = folder()
     file = None if place is None else place / f"{key}.json"
-    if file is None or not file.is_file():
+    if file is None or not file.is_file() or isinstance(traced, Program):
         return None
     try:
         plan = Plan.load(file)
         parts = plan.program.loop_parts
         if parts != traced.program.loop_parts and traced.in_parts is not None:
             traced = traced.in_parts(parts)
-        plan = plan.holding(traced)
+        plan = plan.holding(replace(traced, devices=asked(request).devices))
         os.utime(file)
     except (AutoshardError, OSError):
         return None

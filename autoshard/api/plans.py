@@ -224,6 +224,7 @@ class Plan(PlanRecord):
         """
         from autoshard.frontends.jax.effects import effects_of
         from autoshard.frontends.jax.function import trace
+        from autoshard.request.arguments import stated_devices
 
         traced = trace(
             f, *specs, donate_argnums=() if donate_argnums is None else donate_argnums, static_argnums=static_argnums,
@@ -232,7 +233,9 @@ class Plan(PlanRecord):
         )  # fmt: skip
         if donate_argnums is None:
             traced = replace(traced, program=replace(traced.program, donated=self.program.donated))
-        return self.holding(traced, kernels)
+        own = None if self.traced is None else self.traced.devices
+        devices = stated_devices(traced, (), self.schedule.mesh.mesh.size, own)
+        return self.holding(replace(traced, devices=devices), kernels)
 
     def holding(self, traced: TracedFunction, kernels: Mapping[str, Any] | None = None) -> Plan:
         """A copy of the plan with its function, which is traced already; `InputError` where its program is not the

@@ -52,7 +52,7 @@ def named_shardings(
     if mesh is None:
         from autoshard.interop.jax import mesh_to_jax
 
-        mesh = mesh_to_jax(own)
+        mesh = mesh_to_jax(own, getattr(getattr(plan, "traced", None), "devices", None))
     sizes = dict(zip(own.axis_names, own.axis_sizes, strict=True))
     if dict(mesh.shape) != sizes:
         raise InputError(f"the plan is for the mesh {sizes}, found {dict(mesh.shape)}")

@@ -339,7 +339,7 @@ class _Run:
             model_flop=request.model_flop,
             batch=None if roles is None else batch_size(program, roles),
             run={"seconds": dict(seconds), "interrupted": decision.interrupted, **decision.stats},
-            traced=with_locals(replace(request.traced, program=program), question.locals),
+            traced=with_locals(replace(request.traced, program=program, devices=question.devices), question.locals),
             stages=decision.stages,
             joint=decision.joint,
             sharing=None if self.sharing is None else self.sharing.price,

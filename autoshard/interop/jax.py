@@ -34,6 +34,19 @@ def mesh_from_jax(mesh: Any, name: str = "mesh") -> Mesh:
     return Mesh(names, sizes, name, None if order == tuple(range(len(order))) else order)
 
 
+def devices_of_jax(mesh: Any) -> tuple[Any, ...] | None:
+    """The devices of a `jax.sharding.Mesh` in the order of their ids; None for meshes without any that JAX runs on."""
+    if not isinstance(mesh, jax.sharding.Mesh) or not set(mesh.devices.flat) <= set(jax.devices()):
+        return None
+    return tuple(sorted(mesh.devices.flat, key=lambda d: d.id))
+
+
+def numbered_devices(numbers: Sequence[int]) -> tuple[Any, ...] | None:
+    """The devices of JAX at these positions in the order of their ids; None where it has fewer."""
+    known = sorted(jax.devices(), key=lambda d: d.id)
+    return tuple(known[i] for i in numbers) if max(numbers) < len(known) else None
+
+
 def mesh_to_jax(mesh: Mesh, devices: Sequence[Any] | None = None) -> jax.sharding.Mesh:
     """A `jax.sharding.Mesh` over `devices` (default: the process's devices in the order of their ids)."""
     usable = sorted(jax.devices(), key=lambda d: d.id) if devices is None else list(devices)

@@ -67,12 +67,13 @@ class Lowered:
     apart: frozenset[int] = frozenset()
 
     def jax_mesh(self, devices: Sequence[Any] | None = None) -> JaxMesh:
-        """The refined mesh on `devices` (all of JAX by default, in their order, permuted by the mesh's device ids).
+        """The refined mesh on `devices` (by default those that it is planned for, else all of JAX in their order),
+        permuted by the mesh's device ids.
 
         Raises `InputError` where there are too few devices.
         """
         mesh = self.schedule.mesh
-        available = jax.devices() if devices is None else list(devices)
+        available = self._usual(devices)
         if len(available) < mesh.mesh.size:
             raise InputError(
                 f"mesh {mesh.mesh} has {mesh.mesh.size} devices, there are {len(available)}; to simulate them on the "
@@ -80,6 +81,9 @@ class Lowered:
             )
         order = mesh.mesh.device_ids or range(mesh.mesh.size)
         return auto_mesh(np.array([available[i] for i in order], dtype=object).reshape(mesh.sizes), mesh.names)
+
+    def _usual(self, devices: Sequence[Any] | None) -> Sequence[Any]:
+        return list(devices) if devices is not None else self.traced.devices or jax.devices()
 
     def function(
         self, mesh: JaxMesh | AbstractMesh, platform: str | None = None, *, as_they_lie: bool = False
@@ -251,7 +255,7 @@ class Lowered:
     def _other_shardings(self, where: str, count: int, devices: Sequence[Any] | None) -> list[NamedSharding | None]:
         """For each input or output leaf, its sharding in another order of the devices where one is stated."""
         shardings: list[NamedSharding | None] = [None] * count
-        usual = jax.devices() if devices is None else list(devices)
+        usual = self._usual(devices)
         for order in self.traced.program.orders:
             if order.where == where:
                 mesh = Mesh.from_text(order.mesh)

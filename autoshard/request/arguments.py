@@ -117,6 +117,15 @@ def mesh_given(mesh: Any) -> Mesh | Mapping[str, Any]:
     raise InputError(f"mesh: give a Mesh or sizes by axis such as {{'data': 2, 'model': 4}}, found {mesh!r}")
 
 
+def devices_given(mesh: Any) -> tuple[Any, ...] | None:
+    """The devices of a `jax.sharding.Mesh`, in the order of their ids; None where a mesh names none."""
+    if isinstance(mesh, Mesh | Mapping):
+        return None
+    from autoshard.interop.jax import devices_of_jax
+
+    return devices_of_jax(mesh)
+
+
 def check_axis_names(names: Iterable[str]) -> None:
     """`InputError` for axis names that the text form of shardings cannot hold."""
     for name in names:
@@ -276,3 +285,28 @@ def stated_order(traced: TracedFunction | Program, pins: Sequence[Pin], size: in
     meshes = [Mesh.from_text(text) for text, _, _ in named if text is not None]
     orders = {m.device_ids for m in meshes if m.size == size}
     return orders.pop() if len(orders) == 1 else None
+
+
+def stated_devices(
+    traced: TracedFunction | Program, pins: Sequence[Pin], size: int, given: Sequence[Any] | None = None
+) -> tuple[Any, ...] | None:
+    """The devices of a mesh of `size`, in the order of their ids, where it was `given` with them or where meshes of
+    this size in arguments, code or pins are not over the first devices; None for those of JAX.
+
+    `UnsupportedError` where the mesh was given with others than the statements name.
+    """
+    named = [one for one in _devices_of(traced, pins) if one[0] is not None and Mesh.from_text(one[0]).size == size]
+    check_devices(named)
+    numbers = next((numbers for _, numbers, _ in named if numbers), ())
+    if given is None and not numbers:
+        return None
+    from autoshard.interop.jax import numbered_devices
+
+    stated = numbered_devices(numbers or range(size)) if named else None
+    if given is None or stated is None or set(given) == set(stated):
+        return stated if given is None else tuple(given)
+    raise UnsupportedError(
+        f"the mesh is over the devices {sorted(d.id for d in given)[:16]}, {named[0][2]} states a sharding over "
+        f"{sorted(d.id for d in stated)[:16]}; one plan runs on one set of devices: state all on meshes over the same "
+        "ones"
+    )

@@ -38,6 +38,7 @@ from autoshard.request.arguments import (
     limits_given,
     match_jax_pins,
     pins_of_specs,
+    stated_devices,
     stated_order,
     statements_given,
 )
@@ -58,13 +59,15 @@ class Asked:
     """The problem of a request, its statements as they stand in plan.json, and notes on shardings and kernels in the
     code.
 
-    locals: what a device runs in the place of a kernel, by op, where the caller gave a function.
+    locals: what a device runs in the place of a kernel, by op, where the caller gave a function. devices: those of the
+    mesh, in the order of their ids, where the caller named them.
     """
 
     problem: Problem
     statements: tuple[dict[str, Any], ...]
     notes: tuple[str, ...]
     locals: Mapping[int, Any] = field(default_factory=dict)
+    devices: tuple[Any, ...] | None = None
 
 
 def asked(request: Request) -> Asked:
@@ -79,6 +82,7 @@ def asked(request: Request) -> Asked:
     logical, machine = placed(request.mesh, request.hardware)
     of_jax = [c for c in stated if isinstance(c, Pin) and not isinstance(c.sharding, TensorSharding)]
     order = stated_order(traced, of_jax, logical.size)
+    devices = stated_devices(traced, of_jax, logical.size, request.devices)
     if not isinstance(request.mesh, Mesh):
         logical = replace(logical, device_ids=order)
     pins, code_notes = _matched_pins(traced, program, logical, stated, of_jax)
@@ -98,7 +102,7 @@ def asked(request: Request) -> Asked:
     ).minimising(request.objective).staged_by_name(bool(request.priorities))  # fmt: skip
     statements = (*pins, *groups, *restrictions, *_limits(limits), *manual_statements(program), *kernels.statements)
     notes = (*code_notes, *kernels.notes, *limit_notes(limits, machine))
-    return Asked(problem, tuple(s.to_dict() for s in statements), notes, kernels.locals)
+    return Asked(problem, tuple(s.to_dict() for s in statements), notes, kernels.locals, devices)
 
 
 def _matched_pins(

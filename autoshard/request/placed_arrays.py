@@ -32,7 +32,8 @@ def notes_on_arrays(
     more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
     return (
         f"arrays that lie otherwise than planned: {'; '.join(others[:_NAMED])}{more}. Where an array lies is not taken "
-        "as a statement: the plan decides, and the jitted function moves it at each call. To keep it there pass "
+        "as a statement: the plan decides, plan.place(...) moves it, and autoshard.jit does at each call. To keep it "
+        "there pass "
         "jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) in its place, or state a Pin",
     )
 

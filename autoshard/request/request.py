@@ -13,7 +13,7 @@ from autoshard.costs.exposure import OBJECTIVES, Objective
 from autoshard.deadline import Deadline
 from autoshard.errors import InputError
 from autoshard.plan_record import ToldOptions
-from autoshard.request.arguments import limit_seconds, mesh_given
+from autoshard.request.arguments import devices_given, limit_seconds, mesh_given
 from autoshard.request.mesh_sizes import MeshSearch
 from autoshard.search_options import RECORDED, Progress, SearchOptions
 from autoshard.sharding.mesh import Mesh
@@ -70,7 +70,8 @@ class Request:
     slow_axes: mesh axes between slices (None: those with ``link: dcn``). config: the config that it came from, if any,
     as it stands in plan.json. loop_parts: those that `traced` was traced with, or ``auto``. model_flop: useful FLOP of
     a call, for MFU. frontier: whether a search over meshes goes on to plans that take less memory. resized: makes the
-    same request with a mesh of other sizes, where more than the mesh depends on the sizes.
+    same request with a mesh of other sizes, where more than the mesh depends on the sizes. devices: those of a
+    `jax.sharding.Mesh` that was given, in the order of their ids.
     """
 
     traced: TracedFunction | Program
@@ -98,6 +99,7 @@ class Request:
     model_flop: float | None = None
     frontier: bool = True
     resized: Callable[[Mapping[str, int]], Request] | None = field(default=None, repr=False)
+    devices: tuple[Any, ...] | None = field(default=None, repr=False)
 
     @property
     def mesh_search(self) -> MeshSearch | None:
@@ -163,8 +165,8 @@ def request_of(
         **how, deadline=Deadline.after(limit_seconds(time_limit)), progress=progress, endless=endless
     )
     request = Request(
-        traced=traced, mesh=mesh_given(mesh), hardware=hardware, statements=constraints, memory_limit=memory_limit,
-        carry=carry, in_code=in_code,
+        traced=traced, mesh=mesh_given(mesh), devices=devices_given(mesh), hardware=hardware, statements=constraints,
+        memory_limit=memory_limit, carry=carry, in_code=in_code,
         priorities=priorities, roles=roles, baselines=baselines, options=options, **words,
     )  # fmt: skip
     if request.mesh_search is not None and isinstance(hardware, Machine):

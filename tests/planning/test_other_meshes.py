@@ -222,6 +222,57 @@ def test_partition_specs_are_pins_on_the_planning_mesh() -> None:
         solve(lambda a, b: a + b, f32(8), f32(8, 8), constraints=autoshard.Pin("**", P("data")))
 
 
+# -- some of the devices ------------------------------------------------------------------------------------------
+
+
+def some(*numbers: int) -> jax.sharding.Mesh:
+    devices = np.array(jax.devices())[list(numbers)].reshape(2, 2)
+    return jax.sharding.Mesh(devices, ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+
+
+def where(result: jax.Array) -> list[int]:
+    assert isinstance(result.sharding, NamedSharding) and isinstance(result.sharding.mesh, jax.sharding.Mesh)
+    return [device.id for device in result.sharding.mesh.devices.flat]
+
+
+def there(mesh: jax.sharding.Mesh) -> Any:
+    return jax.ShapeDtypeStruct((64, 16), jnp.float32, sharding=NamedSharding(mesh, P("data", "model")))
+
+
+@pytest.mark.parametrize("form", ["explicit", "constraints", "shardings"])
+def test_a_plan_runs_on_the_devices_of_its_mesh_in_their_order(form: str) -> None:
+    found = solve(layer, *SPECS, mesh=some(6, 1, 3, 4))
+    given = arguments(SPECS)
+    result = found.jit(form=form)(*given)
+    assert where(result) == [6, 1, 3, 4] == where(found.place(*given)[0])
+    np.testing.assert_allclose(result, layer(*given), rtol=1e-5, atol=1e-5)
+
+
+def test_sizes_of_a_mesh_take_the_devices_that_a_statement_names() -> None:
+    found = solve(layer, SPECS[0], there(some(4, 5, 6, 7)), mesh={"data": 2, "model": 2})
+    assert where(found.jit()(*arguments(SPECS))) == [4, 5, 6, 7]
+
+
+def test_a_plan_that_is_read_back_runs_on_the_devices_that_its_arguments_name(tmp_path: Path) -> None:
+    specs = (SPECS[0], there(some(4, 5, 6, 7)))
+    solve(layer, *specs, mesh={"data": 2, "model": 2}).save(tmp_path / "plan.json")
+    found = Plan.load(tmp_path / "plan.json").attach(layer, *specs)
+    assert where(found.jit()(*arguments(SPECS))) == [4, 5, 6, 7]
+
+
+def test_a_kept_plan_runs_on_the_devices_of_the_mesh_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOSHARD_PLANS", str(tmp_path))
+    for mesh in (some(0, 1, 2, 3), some(4, 5, 6, 7)):
+        run = autoshard.jit(layer, mesh=mesh, hardware="tpu_v5e")
+        assert where(run(*arguments(SPECS))) == [d.id for d in mesh.devices.flat]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_mesh_over_other_devices_than_a_statement_names_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match=r"the mesh is over .*\[0, 1, 2, 3\], argument x .*over \[4, 5, 6, 7\]"):
+        solve(layer, SPECS[0], there(some(4, 5, 6, 7)), mesh=some(0, 1, 2, 3))
+
+
 # -- what cannot be ------------------------------------------------------------------------------------------------
 
 

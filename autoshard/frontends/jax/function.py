@@ -59,6 +59,7 @@ class TracedFunction:
     out_weak: whether each output leaf is weakly typed.
     in_stated: the sharding of each input leaf that was a `ShapeDtypeStruct` with a `NamedSharding`, otherwise None.
     in_lies: the same of each leaf that was an array on several devices, which is no statement.
+    devices: those that it is planned for, in the order of their ids, where a mesh names them; None for those of JAX.
     loops: the loops that can run in parts, in order of their places in the code.
     in_parts: the same function traced with other parts of its loops. whole_loops: a sentence on each loop that cannot
         run in parts because of an op in its body.
@@ -78,6 +79,7 @@ class TracedFunction:
     in_parts: Callable[[Sequence[int]], "TracedFunction"] | None = None
     whole_loops: tuple[str, ...] = ()
     in_lies: tuple[StatedSharding | None, ...] = ()
+    devices: tuple[Any, ...] | None = None
 
     @property
     def arguments(self) -> tuple[Any, ...]:
