@@ -213,14 +213,21 @@ class _Ready:
 
 
 def _placed(value: Any, sharding: Any) -> Any:
-    """The value in the plan's sharding; unchanged where it has that sharding already, and inside of another trace."""
+    """The value in the plan's sharding; unchanged where it has that sharding already, and inside of another trace.
+
+    Where other processes have devices too, each copies its own shards, and a Python number stays one.
+    """
     import jax
     from jax.core import Tracer
+
+    from autoshard.interop.place import place_tree
 
     if isinstance(value, Tracer):
         return value
     if isinstance(value, jax.Array) and value.sharding.is_equivalent_to(sharding, value.ndim):
         return value
+    if not sharding.is_fully_addressable:
+        return place_tree(value, sharding) if hasattr(value, "dtype") else value
     return jax.device_put(value, sharding)
 
 

@@ -14,7 +14,10 @@ def place(value: Any, sharding: jax.sharding.Sharding) -> jax.Array:
     value: the whole array on the host (each process may hold another copy of it), or a Python number.
     """
     host = np.asarray(value)
-    return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+    if sharding.addressable_devices:
+        return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+    # no device of this process: it holds nothing of the array, and says what the others hold
+    return jax.make_array_from_callback(host.shape, sharding, lambda _: host, jax.dtypes.canonicalize_dtype(host.dtype))
 
 
 def place_tree(values: Any, shardings: Any) -> Any:
@@ -25,11 +28,11 @@ def place_tree(values: Any, shardings: Any) -> Any:
 def _placed(value: Any, sharding: jax.sharding.Sharding) -> jax.Array:
     if isinstance(value, jax.Array) and value.sharding.is_equivalent_to(sharding, value.ndim):
         return value
+    if isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
+        bits = _placed(jax.random.key_data(value), sharding)  # random keys: NumPy has no type for them
+        return jax.random.wrap_key_data(bits, impl=jax.random.key_impl(value))
     if isinstance(value, jax.Array) and not value.is_fully_addressable:
         return jax.device_put(value, sharding)
-    if isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
-        bits = place(jax.random.key_data(value), sharding)  # random keys: NumPy has no type for them
-        return jax.random.wrap_key_data(bits, impl=jax.random.key_impl(value))
     return place(value, sharding)
 
 
