@@ -11,11 +11,12 @@ from jax.core import Tracer
 def place(value: Any, sharding: jax.sharding.Sharding) -> jax.Array:
     """A host array as a global one.
 
-    value: the whole array on the host (each process may hold another copy of it), or a Python number.
+    value: the whole array on the host (each process may hold another copy of it), or a Python number. What is written
+    into it later does not change the global array: on CPUs JAX would go on reading a NumPy array where it stands.
     """
     host = np.asarray(value)
     if sharding.addressable_devices:
-        return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+        return jax.make_array_from_callback(host.shape, sharding, lambda index: np.array(host[index]))
     # no device of this process: it holds nothing of the array, and says what the others hold
     return jax.make_array_from_callback(host.shape, sharding, lambda _: host, jax.dtypes.canonicalize_dtype(host.dtype))
 

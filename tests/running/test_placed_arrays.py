@@ -42,6 +42,17 @@ def test_random_keys_are_generated_as_keys(mesh):
     assert len(np.unique(np.asarray(jax.random.bits(keys[0], (4,))))) == 4
 
 
+@pytest.mark.parametrize("spec", [PartitionSpec(), PartitionSpec("x"), PartitionSpec("x", "y")])
+def test_a_buffer_that_is_filled_again_does_not_change_what_was_placed(mesh, spec):
+    raw = np.zeros(256 * 256 * 4 + 64, np.uint8)
+    start = -raw.ctypes.data % 64  # aligned so, arrays are read by XLA where they stand
+    buffer = raw[start : start + 256 * 256 * 4].view(np.float32).reshape(256, 256)
+    buffer[:] = 1
+    placed = place(buffer, NamedSharding(mesh, spec))
+    buffer[:] = 2
+    assert np.array_equal(placed, np.ones((256, 256)))
+
+
 def test_placed_arrays_lie_as_the_sharding_says(mesh):
     wanted = {"a": NamedSharding(mesh, PartitionSpec("x", "y")), "b": NamedSharding(mesh, PartitionSpec())}
     tree = place_tree({"a": np.arange(32.0).reshape(4, 8), "b": 3}, wanted)
