@@ -24,7 +24,7 @@ from autoshard.lowering.sdy_text import on_logical_mesh
 from autoshard.program.program import Program
 from autoshard.verify.runs.collectives import UNCOMBINED
 from autoshard.verify.runs.hlo import hlo_collectives
-from autoshard.verify.runs.traffic import Change, Traffic, changes, moved_bytes, of_found, of_planned
+from autoshard.verify.runs.traffic import ON_CPU, Change, Traffic, changes, moved_bytes, of_found, of_planned
 
 TARGETS: Mapping[str, str] = {
     "explicit": "one shard_map with the planned collectives written out",
@@ -211,5 +211,5 @@ def _on_cpu() -> bool:
     return jax.default_backend() == "cpu"
 
 
-def _computed_as() -> dict[str, str] | None:
-    return {"bfloat16": "float32", "float16": "float32"} if _on_cpu() else None  # as XLA for CPU computes them
+def _computed_as() -> Mapping[str, str] | None:
+    return ON_CPU if _on_cpu() else None

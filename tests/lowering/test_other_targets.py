@@ -89,6 +89,15 @@ def test_explicit_keeps_every_planned_collective(plan):
     assert report.to_dict()["planned_bytes"] == report.to_dict()["compiled_bytes"] > 0
 
 
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e8m0fnu", "float4_e2m1fn", "int4", "uint4", "int2"])
+def test_collectives_of_narrow_types_are_kept_though_xla_for_cpu_widens_them(dtype):
+    pins = [autoshard.Pin("x", '[{"data"}, {}]'), autoshard.Pin("out", "[{}, {}]")]
+    x = jax.ShapeDtypeStruct((16, 32), dtype)
+    plan = autoshard.plan(lambda x: x[::-1], x, mesh={"data": 8}, hardware="cpu_sim", constraints=pins)
+    report = plan.lower("explicit").report()
+    assert report.count("kept") == report.planned.total() == report.found.total() == 1
+
+
 @pytest.mark.parametrize("target", ["constraints", "shardings", "mlir"])
 def test_every_planned_and_every_found_collective_is_accounted_for_once(plan, target):
     report = plan.lower(target).report()

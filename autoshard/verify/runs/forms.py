@@ -8,13 +8,12 @@ from autoshard.errors import AutoshardError
 from autoshard.verify.report import Check, Status, failed, not_done, ok
 from autoshard.verify.runs.collectives import Planned
 from autoshard.verify.runs.hlo import hlo_collectives
-from autoshard.verify.runs.traffic import changes, moved_bytes, of_found, of_planned
+from autoshard.verify.runs.traffic import ON_CPU, changes, moved_bytes, of_found, of_planned
 
 if TYPE_CHECKING:
     from autoshard.lowering.lower import Lowered
 
 FORM = "the form in which the plan runs"
-_WIDENED = {"bfloat16": "float32", "float16": "float32"}  # as XLA for CPU computes collectives
 SLOWER = 1.01
 """How much slower than the other a form may be by the plan's own figures."""
 
@@ -67,7 +66,7 @@ def check_form(
     same = results(run)
     if same.status is not Status.OK:
         return Check(FORM, same.status, same.lines)
-    computed = _WIDENED if jax.default_backend() == "cpu" else None
+    computed = ON_CPU if jax.default_backend() == "cpu" else None
     before = of_planned(planned, lowered.schedule.mesh, computed)
     after = of_found(hlo_collectives(compiled.as_text() or ""), lowered.schedule.mesh, computed)
     found = changes(before, after)

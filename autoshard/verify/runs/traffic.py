@@ -34,6 +34,15 @@ class Traffic:
     combiner: str = ""
 
 
+_EIGHT_BITS = ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
+ON_CPU: Mapping[str, str] = {
+    **dict.fromkeys(("bfloat16", "float16", "float4_e2m1fn", *(f"float8_{e}" for e in _EIGHT_BITS)), "float32"),
+    **{f"{sign}int{bits}": f"{sign}int8" for sign in ("", "u") for bits in (2, 4)},
+}
+"""Element type -> the one to count it as in programs of XLA for CPU, which computes collectives of narrow types in
+wider ones (those of float8 in float16, which stands for float32 here as it does where it is the program's own)."""
+
+
 def of_planned(planned: Iterable[Planned], mesh: AtomMesh, dtypes: Mapping[str, str] | None = None) -> Counter[Traffic]:
     """Planned collectives with their numbers of executions; a loop of unknown length counts once. See `of_found`."""
     total: Counter[Traffic] = Counter()
