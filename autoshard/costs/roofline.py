@@ -22,6 +22,7 @@ from autoshard.costs.work import (
     local_sizes,
 )
 from autoshard.program.program import Op, Program
+from autoshard.program.rule import ShardingRule
 
 
 def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, prices: StepPrices) -> np.ndarray:
@@ -76,6 +77,18 @@ def result_bytes(op: Op, program: Program, sizes: np.ndarray) -> np.ndarray:
     return made
 
 
+def sliced_elements(rule: ShardingRule, sizes: np.ndarray) -> np.ndarray:
+    """[placement] elements of its operand that a slice reads on one device: along each run those that it takes, of
+    dimensions that it steps through all, since memory is read in lines.
+    """
+    read = local_elements(rule.operands[0], sizes)
+    for run in rule.cutouts:
+        if run.taken >= 0:
+            made = sizes[:, run.made] if run.made >= 0 else 1
+            read = read / sizes[:, run.taken] * np.minimum(sizes[:, run.taken], made)
+    return read
+
+
 def local_bytes(op: Op, program: Program, sizes: np.ndarray, fusion: Fusion) -> np.ndarray:
     """[placement] bytes that one execution of `op` reads and writes in memory on one device."""
     rule = op.rule
@@ -88,7 +101,8 @@ def local_bytes(op: Op, program: Program, sizes: np.ndarray, fusion: Fusion) -> 
             continue
         if partial_reads and (index == 0 or value in op.results):
             continue  # only the part under the slice is touched, and counted with the slice
-        moved += local_elements(factors, sizes) * element_bytes(program, value)
+        read = sliced_elements(rule, sizes) if op.kind == "slice" and index == 0 else local_elements(factors, sizes)
+        moved += read * element_bytes(program, value)
     touched = (op.attrs.get("work") or {}).get("bytes")
     if touched is not None:  # a kernel that says how often it touches its arrays
         once = sum(program.type_of(v).bytes for v in (*op.operands, *op.results))

@@ -25,22 +25,30 @@ def single(f: Callable[..., Any], *specs: Any, kind: str) -> tuple[Op, Program]:
     return op, program
 
 
-def flops(op: Op, program: Program, **cuts: int) -> float:
-    """FLOP on one device; cuts: factor name (i, j, ...) -> parts."""
+def parts_of(op: Op, cuts: dict[str, int]) -> np.ndarray:
+    """[1, factor] parts of each factor; cuts: factor name (i, j, ...) -> parts."""
     assert op.rule is not None
     shards = np.ones((1, len(op.rule.factor_sizes)), np.int64)
     for name, parts in cuts.items():
         shards[0, ord(name) - ord("i")] = parts
-    return float(local_flops(op, program, local_sizes(op.rule, shards))[0])
+    return shards
+
+
+def flops(op: Op, program: Program, **cuts: int) -> float:
+    """FLOP on one device."""
+    assert op.rule is not None
+    return float(local_flops(op, program, local_sizes(op.rule, parts_of(op, cuts)))[0])
+
+
+def moved(op: Op, program: Program, **cuts: int) -> float:
+    """Bytes read and written in memory on one device."""
+    assert op.rule is not None
+    return float(local_bytes(op, program, local_sizes(op.rule, parts_of(op, cuts)), analyse(program))[0])
 
 
 def seconds(op: Op, program: Program, **cuts: int) -> float:
-    assert op.rule is not None
-    shards = np.ones((1, len(op.rule.factor_sizes)), np.int64)
-    for name, parts in cuts.items():
-        shards[0, ord(name) - ord("i")] = parts
     prices = StepPrices(machine({"x": 4}), atoms({"x": 4}))
-    return float(op_seconds(op, program, shards, analyse(program), prices)[0])
+    return float(op_seconds(op, program, parts_of(op, cuts), analyse(program), prices)[0])
 
 
 def test_a_matmul_is_two_flop_per_cell_of_its_iteration_space() -> None:
@@ -129,11 +137,28 @@ def test_a_pointwise_op_is_priced_by_its_function() -> None:
 def test_scatter_and_gather_touch_what_they_move_and_not_the_table() -> None:
     index = ShapeDtypeStruct((4,), jnp.int32)
     op, program = single(lambda t, i: t.at[i].get(mode="clip"), f32(1000, 8), index, kind="gather")
-    assert op.rule is not None
-    sizes = local_sizes(op.rule, np.ones((1, len(op.rule.factor_sizes)), np.int64))
-    moved = float(local_bytes(op, program, sizes, analyse(program))[0])
-    assert 2 * 4 * 8 * 4 <= moved < 2 * 4 * 8 * 4 + 4 * 4 * 4  # rows out and in, and the indices
-    assert moved < 1000 * 8 * 4
+    assert 2 * 4 * 8 * 4 <= moved(op, program) < 2 * 4 * 8 * 4 + 4 * 4 * 4  # rows out and in, and the indices
+    assert moved(op, program) < 1000 * 8 * 4
+
+
+@pytest.mark.parametrize(
+    ("sliced", "elements"),
+    [
+        (lambda x: x[2] + 1, 128),
+        (lambda x: x[8:24] + 1, 16 * 128),
+        (lambda x: x[8:24, :32] + 1, 16 * 32),
+        (lambda x: x[:, ::2] + 1, 64 * 128),  # lines of memory are read whole
+        (lambda x: x[2:10, ::2] + 1, 8 * 128),
+    ],
+)
+def test_a_slice_reads_the_run_that_it_takes(sliced: Callable[..., Any], elements: int) -> None:
+    op, program = single(sliced, f32(64, 128), kind="slice")
+    assert moved(op, program) == 4 * elements
+
+
+def test_a_slice_of_what_is_cut_reads_no_more_than_the_block() -> None:
+    op, program = single(lambda x: x[:16] + 1, f32(64, 128), kind="slice")
+    assert moved(op, program, i=16) == 4 * 4 * 128
 
 
 def test_a_large_matmul_takes_its_flop_over_the_peak() -> None:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import pytest
 from plan_cases import PROGRAMS, f32, model_of, needless_copies, problem, program_of, random_assignment, unsolved_plan
 
+import autoshard
 from autoshard.api.plans import Plan
 from autoshard.planning import build_model, decide
 from autoshard.solver.network import evaluate
@@ -71,3 +72,16 @@ def test_the_checker_finds_nothing_wrong_with_the_best_plan(name: str) -> None:
         rounding_s=decision.rounding_s,
     )
     assert findings(plan) == []
+
+
+def test_weights_taken_out_of_a_stack_cost_about_what_single_ones_do() -> None:
+    def layers(ws: Any, x: Any) -> Any:
+        for k in range(8):
+            x = jnp.tanh(x @ ws[k])
+        return x
+
+    asked: Any = {"mesh": {"x": 8}, "hardware": "tpu_v5e"}
+    stacked = autoshard.plan(layers, f32(8, 512, 512), f32(256, 512), **asked)
+    single = autoshard.plan(layers, [f32(512, 512)] * 8, f32(256, 512), **asked)
+    assert single.objective_s < stacked.objective_s < 1.05 * single.objective_s
+    assert findings(stacked) == []

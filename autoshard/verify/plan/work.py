@@ -272,7 +272,8 @@ def made_bytes(op: Node, placed: Placed, graph: Graph) -> float:
 def moved_bytes(op: Node, placed: Placed, graph: Graph, exists: set[int]) -> float:
     """Bytes one execution reads and writes in the memory of one device.
 
-    Lookups and updates touch only the slice of their table: it counts twice, and the table does not count.
+    Lookups and updates touch only the slice of their table: it counts twice, and the table does not count. A slice with
+    known borders reads what it takes, and all of a dimension that it steps through.
     """
     rule, n = placed.rule, _local(placed.rule, placed)
     lookup = op.kind in ("gather", "dynamic_slice")
@@ -280,7 +281,11 @@ def moved_bytes(op: Node, placed: Placed, graph: Graph, exists: set[int]) -> flo
     total = 0.0
     for k, (v, factors) in enumerate(zip((*op.operands, *op.results), (*rule.operands, *rule.results), strict=True)):
         if v in exists and not (spot and (k == 0 or v in op.results)):
-            total += _block(factors, n) * element_bytes(graph.values[v].dtype)
+            block = _block(factors, n)
+            for c in rule.cutouts if op.kind == "slice" and k == 0 else ():
+                if c.taken >= 0:
+                    block *= min(1.0, (n[c.made] if c.made >= 0 else 1) / n[c.taken])
+            total += block * element_bytes(graph.values[v].dtype)
     stated = op.attrs["work"]["bytes"] if "work" in op.attrs else None
     if stated is not None:
         once = sum(graph.values[v].bytes for v in (*op.operands, *op.results))
