@@ -205,12 +205,13 @@ def _steps(
         layout = step.apply(layout)
         after = _local_bytes(program, schedule, value, layout)
         share = travel.share(step.kind)
+        size = float(step_bytes(step.kind, before, after, schedule.mesh.size(step.atoms))) * share
         kind = prices.compiled(step, program.type_of(value), layout)
         seconds = prices.step_s(kind, step.atoms, before * share, after * share, travel.latency(kind))
         behind = travel.behind(step.kind, schedule.mesh.size(step.atoms), prices.constants(step.kind, step.atoms)[1])
         yield CommRow(
             label, value, step.kind.value, step.atoms, step.dim, step.to_dim,
-            step_bytes(step.kind, before, after) * share, seconds, weight, op, when, region, behind,
+            size, seconds, weight, op, when, region, behind,
         )  # fmt: skip
         before = after
 

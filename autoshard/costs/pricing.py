@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from autoshard.costmodels.compiled import WorkKind
 from autoshard.costmodels.machine import AxisPart, Machine
@@ -101,11 +102,19 @@ class StepPrices:
     ) -> float:
         """Seconds of one step, given the local bytes before and after it. latency: the share of it that counts."""
         alpha, beta = self.constants(kind, atoms)
-        return alpha * latency + beta * step_bytes(kind, before_bytes, after_bytes)
+        return alpha * latency + beta * float(step_bytes(kind, before_bytes, after_bytes, self.mesh.size(atoms)))
 
 
-def step_bytes(kind: str, before_bytes: float, after_bytes: float) -> float:
-    """The local bytes that a step's price is proportional to: those on its larger, gathered side."""
-    if kind in (StepKind.ALL_GATHER, StepKind.SLICE, StepKind.MASK):
-        return after_bytes
-    return before_bytes
+def step_bytes(kind: str, before: ArrayLike, after: ArrayLike, devices: ArrayLike) -> np.ndarray:
+    """The local bytes that a step's price is proportional to: those on its larger, gathered side, with what fills
+    blocks of a dimension that the axes do not divide.
+
+    before, after: local bytes. devices: how many a group of the step has.
+    """
+    if kind in (StepKind.SLICE, StepKind.MASK):
+        return np.asarray(after)
+    if kind == StepKind.ALL_GATHER:
+        return np.multiply(before, devices)
+    if kind == StepKind.REDUCE_SCATTER:
+        return np.maximum(before, np.multiply(after, devices))
+    return np.maximum(before, after) if kind == StepKind.ALL_TO_ALL else np.asarray(before)

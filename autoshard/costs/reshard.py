@@ -347,15 +347,22 @@ class ReshardTables:
         shapes = np.array([lay.local_shape(type_.shape, self.mesh) for lay in nodes], np.int64).reshape(len(nodes), -1)
         local = shapes.prod(axis=1, dtype=np.float64) * element
         used, places = np.unique(graph.numbers[number], return_inverse=True)
-        prices = np.zeros((len(used), 4))
+        prices = np.zeros((len(used), 3))
         for row, step in enumerate(graph.steps[k] for k in used.tolist()):
             alpha, beta = self.prices.constants(step.kind, step.atoms)
             behind = travel.behind(step.kind, self.mesh.size(step.atoms), beta)
             share = self.exposure.share(step.kind, role, behind)
             moved = beta * travel.share(step.kind)
-            prices[row] = (alpha * travel.latency(step.kind), moved, share, step_bytes(step.kind, 0, 1) == 1)
-        alpha, beta, share, after = prices[places].T
-        scatters = np.array([graph.steps[k].kind is StepKind.REDUCE_SCATTER for k in used.tolist()], bool)[places]
+            prices[row] = (alpha * travel.latency(step.kind), moved, share)
+        alpha, beta, share = prices[places].T
+        moved = np.zeros(len(number))
+        before, after = local[graph.sources[number]], local[graph.targets[number]]
+        devices = np.array([self.mesh.size(graph.steps[k].atoms) for k in used.tolist()], np.float64)[places]
+        kinds = np.array([graph.steps[k].kind for k in used.tolist()], object)[places]
+        for kind in StepKind:
+            those = kinds == kind
+            moved[those] = step_bytes(kind, before[those], after[those], devices[those])
+        scatters = kinds == StepKind.REDUCE_SCATTER
         if self.prices.scatters_tiles and scatters.any():
             dims = np.array([graph.steps[k].dim for k in graph.numbers[number[scatters]].tolist()], np.int64)
             kept = scatters_tiles(shapes[graph.targets[number[scatters]]], dims, element)
@@ -363,5 +370,5 @@ class ReshardTables:
                 constants = self.prices.constants(StepKind.ALL_REDUCE, graph.steps[graph.numbers[number[edge]]].atoms)
                 alpha[edge] = constants[0] * travel.latency(StepKind.ALL_REDUCE)
                 beta[edge] = constants[1] * travel.share(StepKind.ALL_REDUCE)
-        moved = np.where(after > 0, local[graph.targets[number]], local[graph.sources[number]])
+                moved[edge] = before[edge]
         return np.maximum((alpha + beta * moved) * share, 1e-15)  # a zero would read as "no edge"

@@ -207,7 +207,8 @@ class PlanRecord(AskedRecord):
         """One row per planned collective: where, kind, axes, bytes, seconds, times, total_s, value, source.
 
         bytes: of the array one device holds on the gathered side (what all-gather returns, what reduce-scatter and
-        all-reduce take, what all-to-all and permute send). seconds: of one execution; times: executions per step.
+        all-reduce take, what all-to-all and permute send), in whole blocks where axes do not divide it. seconds: of
+        one execution; times: executions per step.
         """
         import pandas as pd
 

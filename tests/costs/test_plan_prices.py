@@ -61,6 +61,26 @@ def test_other_collectives_cost_what_the_machine_says(step: Step, source: Layout
     assert row.seconds == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("step", "source", "whole_bytes"),
+    [
+        (GATHER, CUT, 4 * 16 * 8),  # of 13 rows every device holds 4
+        (Step(StepKind.REDUCE_SCATTER, (0,), 0), Layout(((), ()), (0,)), 4 * 16 * 8),
+        (Step(StepKind.ALL_TO_ALL, (0,), 1, 0), Layout(((), (0,))), 4 * 16 * 8),
+        (Step(StepKind.ALL_TO_ALL, (0,), 0, 1), CUT, 4 * 16 * 8),
+        (Step(StepKind.ALL_REDUCE, (0,)), Layout(((), ()), (0,)), 4 * 13 * 8),
+    ],
+    ids=lambda v: v.kind.value if isinstance(v, Step) else "",
+)
+def test_uneven_blocks_move_as_whole_ones(step: Step, source: Layout, whole_bytes: int) -> None:
+    program = program_of(lambda x: x + 1, f32(13, 8))
+    schedule = whole(program, AXES)
+    schedule.uses[Use(PROGRAM, 0)] = Reshard(source, step.apply(source), (step,))
+    (row,) = cost(program, schedule).rows
+    expected = machine(AXES).collective_s(step.kind.value, float(whole_bytes), (AxisPart("x", 1, 4),))
+    assert row.seconds == pytest.approx(expected)
+
+
 def test_a_slice_reads_and_writes_what_it_keeps() -> None:
     program = program_of(lambda x, w: x @ w, f32(8, 8), f32(8, 8))
     schedule = whole(program, AXES)

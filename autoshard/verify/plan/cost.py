@@ -95,11 +95,15 @@ class Pricer:
         return held.elements(tensor.shape) * element_bytes(tensor.dtype)
 
     def step(self, kind: str, atoms: tuple[int, ...], before: float, after: float) -> tuple[float, float]:
-        """(bytes, seconds) of a step; before, after: bytes that a device holds. The bytes are the gathered side's."""
+        """(bytes, seconds) of a step; before, after: bytes that a device holds. The bytes are the gathered side's, in
+        as many whole blocks as there are devices.
+        """
         if kind in ("slice", "mask"):  # its result is read and written
             return after, float(self.machine.compute_s(0.0, 2.0 * after, "float32", "vector"))
-        size = after if kind == "all_gather" else before
-        whole = size * (self.flow.mesh.group(atoms) if kind == "all_to_all" else 1)
+        devices = self.flow.mesh.group(atoms)
+        filled = {"all_gather": devices * before, "reduce_scatter": devices * after, "all_to_all": after}
+        size = max(before, filled.get(kind, before))
+        whole = size * (devices if kind == "all_to_all" else 1)
         return size, float(self.machine.collective_s(kind, whole, self.parts(atoms)))
 
     def rows(self) -> Iterator[Row]:
