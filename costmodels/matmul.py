@@ -144,8 +144,8 @@ class MatmulWay:
 
     @property
     def most_s(self) -> float:
-        """Upper bound: nothing overlaps."""
-        return self.compute_s + self.communication_s
+        """Upper bound: nothing overlaps, latency and bandwidth of a collective neither."""
+        return self.compute_s + sum(c.time.seconds for c in self.collectives)
 
 
 def price_ways(

@@ -94,6 +94,14 @@ def test_the_bytes_and_work_of_a_tensor_parallel_matmul() -> None:  # S3.3
     assert answer.upper_seconds > answer.seconds
 
 
+def test_where_nothing_overlaps_a_matmul_takes_its_work_and_the_upper_figures_of_its_collectives() -> None:
+    small = {"B": 64, "M": 1024, "E": 512}
+    answer = ask.ask_matmul("B M_x @ M_x E -> B E_x", small, POD, "tpu_v6e")
+    (scatter,) = answer.collectives
+    assert scatter.upper_seconds > answer.seconds
+    assert answer.upper_seconds == answer.compute_s + scatter.upper_seconds
+
+
 def test_the_size_at_which_a_matmul_turns_compute_bound() -> None:
     answer = ask.ask_matmul("B M_x @ M_x E -> B E_x", DIMS, POD, "tpu_v6e")
     assert answer.flip_sizes == {"B": None, "E": None, "M": pytest.approx(16 * 5100 * 15 / 16)}
