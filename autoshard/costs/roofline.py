@@ -97,7 +97,7 @@ def local_bytes(op: Op, program: Program, sizes: np.ndarray, fusion: Fusion) -> 
     tensors = [*zip(op.operands, rule.operands, strict=True), *zip(op.results, rule.results, strict=True)]
     partial_reads = op.kind in ("gather", "dynamic_slice", "dynamic_update_slice") or op.kind.startswith("scatter")
     for index, (value, factors) in enumerate(tensors):
-        if value not in fusion:
+        if value not in fusion or (value, factors) in tensors[:index]:  # what is given twice is read once
             continue
         if partial_reads and (index == 0 or value in op.results):
             continue  # only the part under the slice is touched, and counted with the slice

@@ -141,6 +141,16 @@ def test_scatter_and_gather_touch_what_they_move_and_not_the_table() -> None:
     assert moved(op, program) < 1000 * 8 * 4
 
 
+def test_an_operand_that_is_given_twice_is_read_once() -> None:
+    product = single(lambda x: x * x, f32(8, 4), kind="mul")
+    assert moved(*product) == moved(*single(jnp.square, f32(8, 4), kind="square")) == 2 * 4 * 8 * 4
+
+
+def test_an_operand_that_is_read_along_two_dimensions_is_read_twice() -> None:
+    op, program = single(lambda x: jnp.einsum("ik,jk->ij", x, x), f32(8, 4), kind="dot_general")
+    assert moved(op, program) == 4 * (2 * 8 * 4 + 8 * 8)
+
+
 @pytest.mark.parametrize(
     ("sliced", "elements"),
     [

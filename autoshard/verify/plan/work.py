@@ -273,14 +273,15 @@ def moved_bytes(op: Node, placed: Placed, graph: Graph, exists: set[int]) -> flo
     """Bytes one execution reads and writes in the memory of one device.
 
     Lookups and updates touch only the slice of their table: it counts twice, and the table does not count. A slice with
-    known borders reads what it takes, and all of a dimension that it steps through.
+    known borders reads what it takes, and all of a dimension that it steps through. What is given twice is read once.
     """
     rule, n = placed.rule, _local(placed.rule, placed)
     lookup = op.kind in ("gather", "dynamic_slice")
     spot = lookup or op.kind == "dynamic_update_slice" or op.kind.startswith("scatter")
     total = 0.0
-    for k, (v, factors) in enumerate(zip((*op.operands, *op.results), (*rule.operands, *rule.results), strict=True)):
-        if v in exists and not (spot and (k == 0 or v in op.results)):
+    tensors = [*zip((*op.operands, *op.results), (*rule.operands, *rule.results), strict=True)]
+    for k, (v, factors) in enumerate(tensors):
+        if v in exists and not (spot and (k == 0 or v in op.results)) and (v, factors) not in tensors[:k]:
             block = _block(factors, n)
             for c in rule.cutouts if op.kind == "slice" and k == 0 else ():
                 if c.taken >= 0:
