@@ -129,6 +129,7 @@ def price_nodes(
             tuple(v in fusion for v in (*op.operands, *op.results)), str(op.attrs.get("window", "")),
             str(op.attrs.get("work", "")), prices.kind_of(op, program),
             tuple(exposure.role(v, op.id) for v in (*op.operands, *op.results)),
+            tuple(op.operands.index(v) for v in op.operands),  # what is given twice is read once
         )  # fmt: skip
         if key not in cache:
             seconds = op_seconds(op, program, node.space.shards, fusion, prices)

@@ -85,3 +85,15 @@ def test_weights_taken_out_of_a_stack_cost_about_what_single_ones_do() -> None:
     single = autoshard.plan(layers, [f32(512, 512)] * 8, f32(256, 512), **asked)
     assert single.objective_s < stacked.objective_s < 1.05 * single.objective_s
     assert findings(stacked) == []
+
+
+def test_a_sum_of_one_value_twice_is_cheaper_than_one_of_two_values() -> None:
+    def sums(x: Any) -> Any:
+        y = x + x
+        return y, y + x
+
+    plan = autoshard.plan(sums, f32(64, 128), mesh={"x": 1}, hardware="tpu_v5e")
+    once, both = plan.cost.op_seconds.values()
+    assert both == pytest.approx(1.5 * once)
+    assert plan.objective_s == pytest.approx(once + both, rel=1e-3)
+    assert findings(plan) == []
