@@ -260,14 +260,14 @@ class _Pass:
     # -- in place ------------------------------------------------------------------------------------
 
     def _take_over(self) -> None:
-        """Let pointwise results take the memory of an operand of their size that is read there for the last time."""
+        """Let results take the memory of an operand of their size that is read there for the last time."""
         inputs = frozenset(self.program.body.args)
         behind: dict[int, tuple[int, ...]] = {}  # virtual pointwise value -> values in memory that it is computed from
         for op, _ in self.program.walk():
-            if op.regions or op.rule is None or not pointwise(op):
+            if (over := written_over(op, self.fusion)) is None:
                 continue
             read: dict[int, None] = {}
-            for value in op.operands:
+            for value in over[0]:
                 if value in self.reads and (value not in behind or value in self.shared or self.schedule is None):
                     read[value] = None
                 if value not in self.shared:
@@ -277,12 +277,14 @@ class _Pass:
                     behind[result] = tuple(read)
                 elif result in self.interval:
                     places = tuple(v for v in read if self.fusion.calls is None or v in inputs)
-                    self._replace(places, result, self.time[op.id])
+                    self._replace(places, result, self.time[op.id], over[1])
 
-    def _replace(self, read: tuple[int, ...], result: int, now: int) -> None:
+    def _replace(self, read: tuple[int, ...], result: int, now: int, along: tuple[int, ...]) -> None:
         if self.schedule is None:  # whether their layouts have the same bytes is not known yet
             if any(self.reads[value][1] == now for value in read):
                 self.in_place.add(result)
+            return
+        if any(self.schedule.definitions[result].dims[d] for d in along):
             return
         for value in read:
             table = self.shared if value in self.shared else self.interval
@@ -295,6 +297,27 @@ class _Pass:
         assert self.schedule is not None and self.size is not None
         form = self.schedule.form_before_use(value)
         return self.size(value, form) == self.size(result, self.schedule.definitions[result])
+
+
+def written_over(op: Op, fusion: Fusion) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The operands that results of an op may be written over, and the dimensions of the result that must be whole then.
+
+    All operands of a pointwise op, and the array of which an update writes a part, if that is not what is written; None
+    for other ops. Along a cut dimension that a `dynamic_update_slice` does not fill, a device works on a copy.
+    """
+    if op.regions or op.rule is None:
+        return None
+    if pointwise(op):
+        return op.operands, ()
+    if not is_update(op) or op.results[0] not in fusion or op.operands[0] in op.operands[1:]:
+        return None
+    pairs = zip(*op.rule.operands[:2], strict=True) if op.kind == "dynamic_update_slice" else ()
+    return op.operands[:1], tuple(d for d, (array, part) in enumerate(pairs) if array != part)
+
+
+def is_update(op: Op) -> bool:
+    """Whether an op writes a part of its first operand."""
+    return op.kind == "dynamic_update_slice" or op.kind.startswith("scatter")
 
 
 def replaced_inputs(program: Program) -> dict[int, int]:

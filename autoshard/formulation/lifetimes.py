@@ -11,7 +11,7 @@ from typing import Any
 from autoshard.costs.apart import is_apart
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.host import sent
-from autoshard.costs.liveness import Liveness, made_at, only_uses, pointwise, replaced_inputs, starts_carry
+from autoshard.costs.liveness import Liveness, made_at, only_uses, replaced_inputs, starts_carry, written_over
 from autoshard.costs.padding import Tile
 from autoshard.formulation.chosen import ChosenLayouts
 from autoshard.formulation.collect import Collected
@@ -310,14 +310,14 @@ class Lifetimes:
     # -- in place ------------------------------------------------------------------------------------
 
     def _take_over(self) -> None:
-        """Write pointwise results in place of an operand of the same size that is read there for the last time."""
+        """Write results in place of an operand of the same size that is read there for the last time."""
         behind: dict[int, Quantity] = {}
         none = self.q.constant(())
         for op, _ in self.program.walk():
-            if op.regions or op.rule is None or not pointwise(op):
+            if (over := written_over(op, self.fusion)) is None:
                 continue
             read = none
-            for value in dict.fromkeys(op.operands):
+            for value in dict.fromkeys(over[0]):
                 is_read = value in self.reads
                 shared = self.shared.get(value, self.nothing)
                 before = behind.get(value, self.nothing)
@@ -335,11 +335,12 @@ class Lifetimes:
                 if not (held.is_constant and held.constant):
                     behind[result] = self.q.lift(lambda h, r: None if h else r, held, read)
                 if result in self.interval:
-                    self._replace(read, result, self.time[op.id])
+                    self._replace(read, result, self.time[op.id], over[1])
 
-    def _replace(self, read: Quantity, result: int, now: int) -> None:
+    def _replace(self, read: Quantity, result: int, now: int, along: tuple[int, ...]) -> None:
         q = self.q
-        size = self.layouts.bytes(result, self.layouts.definition(result))
+        at = self.layouts.definition(result)
+        size = q.lift(lambda b, x: -1 if any(map(x.dims.__getitem__, along)) else b, self.layouts.bytes(result, at), at)
         taken = q.lift(lambda span: 0 if span is None else None, self.interval[result])  # 0: the result needs no place
         inputs = frozenset(self.program.body.args)
         for value in dict.fromkeys(v for found in read.values if found is not FREE for v in found):

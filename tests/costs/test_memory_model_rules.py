@@ -125,6 +125,43 @@ def test_a_larger_copy_is_made_when_it_is_first_read() -> None:
     assert found[True][0] == first
 
 
+def updated(f: Callable[..., Any], *specs: Any) -> int:
+    """Arrays of the size of M that are held at the peak."""
+    program = program_of(f, *specs)
+    return profile(program, whole(program, {"x": 2})).peak_bytes // (4 * 64 * 64)
+
+
+def test_an_update_is_written_over_the_array_that_it_changes() -> None:
+    assert updated(lambda x, u: lax.dynamic_update_slice(jnp.sort(x), u, (3, 0)), M, f32(8, 64)) == 2
+    assert updated(lambda x, u: jnp.sort(x).at[3].set(u), M, f32(64)) == 2
+    assert updated(lambda x, u: jnp.sort(x).at[3].add(u), M, f32(64)) == 2
+
+
+def test_an_update_of_an_array_that_is_read_later_is_an_array_of_its_own() -> None:
+    def f(x: Any, u: Any) -> Any:
+        s = jnp.sort(x)
+        return lax.dynamic_update_slice(s, u, (3, 0)), s.sum()
+
+    assert updated(f, M, f32(8, 64)) == 3
+
+
+def test_a_part_that_is_written_along_a_cut_dimension_is_written_into_a_copy() -> None:
+    program = program_of(lambda x, u: lax.dynamic_update_slice(jnp.sort(x), u, (3, 0)), M, f32(8, 64))
+    schedule = whole(program, {"x": 2})
+    (op,) = ops_of(program, "dynamic_update_slice")
+    schedule.definitions[op.results[0]] = schedule.definitions[op.operands[0]] = Layout(((0,), ()))
+    assert profile(program, schedule).peak_bytes == 4 * (64 * 64 + 2 * 32 * 64 + 8 * 64)
+
+
+def test_an_array_whose_rows_are_put_into_another_order_is_copied() -> None:
+    rows = jax.ShapeDtypeStruct((64,), jnp.int32)
+    assert updated(lambda x, i: (lambda s: s.at[i].set(s, mode="clip"))(jnp.sort(x)), M, rows) == 3
+
+
+def test_an_argument_that_is_not_donated_is_not_written_over() -> None:
+    assert updated(lambda x, u: lax.dynamic_update_slice(x, u, (3, 0)), M, f32(8, 64)) == 2
+
+
 def test_a_slice_that_only_goes_onto_a_stack_takes_no_memory_of_its_own() -> None:
     def f(x: Any, xs: Any) -> Any:
         return lax.scan(lambda c, a: (jnp.sort(c), jnp.cumsum(a, axis=0)), x, xs)

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import pytest
+from jax import ShapeDtypeStruct, lax
 from plan_cases import f32, gradient
 
 from autoshard import InfeasibleError, InputError, plan
@@ -190,3 +191,14 @@ def test_sizes_of_a_mesh_are_searched_within_the_device() -> None:
         hardware="tpu_v5e",
     )  # fmt: skip
     assert found.memory_limit is not None and found.memory_limit.source == "device"
+
+
+def test_a_donated_cache_of_more_than_half_of_the_device_is_updated_in_place() -> None:
+    def write(cache: Any, rows: Any, at: Any) -> Any:
+        return lax.dynamic_update_slice(cache, rows, (at, 0))
+
+    cache = ShapeDtypeStruct((5 * 2**20, 1024), jnp.bfloat16)  # 10 GiB of 15.75
+    rows, at = ShapeDtypeStruct((1, 1024), jnp.bfloat16), ShapeDtypeStruct((), jnp.int32)
+    found = plan(write, cache, rows, at, mesh={"x": 1}, hardware="tpu_v5e", donate_argnums=0)
+    assert found.memory.fits and found.memory.peak_bytes < 1.01 * 10 * 2**30
+    assert not check_plan(json.loads(json.dumps(found.to_dict()))).findings

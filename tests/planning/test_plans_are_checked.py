@@ -13,6 +13,7 @@ from plan_cases import PROGRAMS, f32, model_of, needless_copies, problem, progra
 
 import autoshard
 from autoshard.api.plans import Plan
+from autoshard.constraints import Pin
 from autoshard.planning import build_model, decide
 from autoshard.solver.network import evaluate
 from autoshard.verify.plan.checker import check_plan
@@ -96,4 +97,17 @@ def test_a_sum_of_one_value_twice_is_cheaper_than_one_of_two_values() -> None:
     once, both = plan.cost.op_seconds.values()
     assert both == pytest.approx(1.5 * once)
     assert plan.objective_s == pytest.approx(once + both, rel=1e-3)
+    assert findings(plan) == []
+
+
+@pytest.mark.parametrize(("cut", "arrays"), [('[{}, {"x"}]', 1), ('[{"x"}, {}]', 2)])
+def test_the_checker_knows_where_a_slice_is_written_over_a_donated_array(cut: str, arrays: int) -> None:
+    def write(cache: Any, part: Any) -> Any:
+        return jax.lax.dynamic_update_slice(cache, part, (3, 0))
+
+    pin = Pin("cache", cut)
+    plan = autoshard.plan(
+        write, f32(256, 64), f32(1, 64), mesh={"x": 4}, hardware="tpu_v5e", donate_argnums=0, constraints=[pin]
+    )
+    assert plan.memory.peak_bytes // (256 * 64) == arrays
     assert findings(plan) == []

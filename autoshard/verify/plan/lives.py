@@ -124,7 +124,7 @@ class Lives:
             lives._back_over(op)
         lives._stored()
         lives._arguments()
-        lives._in_place()
+        lives._in_place(exists)
         return lives
 
     def read(self, value: int) -> Span | None:
@@ -288,15 +288,24 @@ class Lives:
         stack = op.kind == "scan" and op.results.index(value) >= op.attrs["num_carry"]
         return self.begin[op.id] if stack or not op.regions else self.end[op.id]
 
-    def _in_place(self) -> None:
-        """A pointwise result is written over an array of its size that is read there for the last time."""
+    def _in_place(self, exists: set[int]) -> None:
+        """A pointwise result is written over an array of its size that is read there for the last time, and the result
+        of an update over the array that it changes.
+        """
         behind: dict[int, list[int]] = {}
         for op in sorted(self.flow.graph.nodes.values(), key=lambda op: self.begin[op.id]):
             rule = self.rules.get(op.id)
-            if op.regions or rule is None or not rule.is_pointwise:
+            if op.regions or rule is None:
+                continue
+            updates = op.kind == "dynamic_update_slice" or op.kind.startswith("scatter")
+            updates = updates and op.results[0] in exists and op.operands.count(op.operands[0]) == 1
+            if updates and op.kind == "dynamic_update_slice":  # along a cut dimension a part is written into a copy
+                runs = zip(*rule.operands[:2], self.flow.defined[op.results[0]].runs, strict=True)
+                updates = not any(run.strides for array, part, run in runs if array != part)
+            if not rule.is_pointwise and not updates:
                 continue
             sources: dict[int, None] = {}
-            for v in op.operands:
+            for v in op.operands if rule.is_pointwise else op.operands[:1]:
                 if v in self._read and (v not in behind or v in self.shared):
                     sources[v] = None
                 if v not in self.shared:
