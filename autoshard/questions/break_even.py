@@ -14,7 +14,7 @@ from typing import Any
 
 from autoshard.constraints import MatchedPin
 from autoshard.costmodels.machine import Machine
-from autoshard.errors import InfeasibleError, InputError, NotFoundError
+from autoshard.errors import InfeasibleError, InputError, OutOfTimeError
 from autoshard.plan_record import PlanRecord
 from autoshard.planning import Model, build_model
 from autoshard.program.program import Program
@@ -92,7 +92,7 @@ def break_even(
             return plan_of(plan, model, pinned, decision, kept=own)
         except InfeasibleError:
             return NoPlan(True)
-        except NotFoundError:
+        except OutOfTimeError:  # its time ended, or the search by itself
             return NoPlan(False)
 
     judge = _Judge(name, kept, rival, plan.strategy)

@@ -102,9 +102,8 @@ class BreakEven:
             nothing = ("no plan exists" if flip.proved else "no plan was found") + (
                 " with either" if self.rival else ""
             )
-            lines.append(
-                f"  {word} {self._amount(flip.at)} " + (f"it is {flip.sharding}" if flip.sharding else nothing)
-            )
+            there = f"it is {flip.sharding}" + ("" if flip.proved else f" (no plan with {self.sharding} was found)")
+            lines.append(f"  {word} {self._amount(flip.at)} " + (there if flip.sharding else nothing))
         if not self.flips:
             lo, hi = self.searched
             where = "stands everywhere" if self.stands_now else "stands nowhere, something else is cheaper,"

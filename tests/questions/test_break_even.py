@@ -93,6 +93,13 @@ def test_where_neither_sharding_has_a_plan_the_decision_does_not_stand(found: Pl
         replace_limit(found, int(flip.flips_at)).instead("w", found["w"])
 
 
+def test_a_search_that_its_time_limit_ends_is_a_point_where_no_plan_was_found(found: Plan) -> None:
+    told = break_even(found, "w", "memory", each_s=1e-6)
+    (flip,) = [f for f in told.flips if f.direction == "down"]
+    assert flip.sharding is None and not flip.proved
+    assert "no plan was found" in str(told)
+
+
 def replace_limit(made: Plan, limit: int) -> Plan:
     rest = [s for s in made.statements if s["kind"] != "memory_limit"]
     return replace(made, statements=(*rest, {"kind": "memory_limit", "bytes": limit, "source": ""}))
