@@ -21,8 +21,8 @@ MOST_GROUPS = 40
 """How many groups of inputs are shown: nobody reads a longer table to its end."""
 MOST_HELD = 8
 """How many arrays at the memory peak are shown, the largest first."""
-ROOMY = 100
-"""Width of the output in columns from which paths and types are not broken into lines."""
+ROOM_OF_SHARDINGS = 24
+"""Columns that must be left for shardings where paths and types are not broken into lines."""
 WIDTH_OF_FILES = 120
 """Width in columns where the output is no terminal."""
 
@@ -129,20 +129,28 @@ def plain_table(title: str, columns: Sequence[tuple[str, str]]) -> "Table":
 
 
 def _inputs(plan: Json, width: int) -> "Table":
-    table = plain_table(
-        "inputs", [("path", ""), ("arrays", "right"), ("type", ""), ("sharding", ""), ("per device", "right")]
-    )
-    # readers scan paths and types; where there is room, only shardings are broken into lines, at their commas
-    for column in (table.columns[0], table.columns[2]):
-        column.no_wrap = width >= ROOMY
+    from rich.cells import cell_len
+
+    columns = [("path", ""), ("arrays", "right"), ("type", ""), ("sharding", ""), ("per device", "right")]
+    table = plain_table("inputs", columns)
     groups = input_groups(plan)
+    rows = []
     for group in groups[:MOST_GROUPS]:
         kind = "/".join(group.dtypes) + "[" + ",".join(map(str, group.shape)) + "]"
-        table.add_row(group.label, str(group.count), kind, group.sharding, bytes_text(group.local_bytes))
+        rows.append((group.label, str(group.count), kind, group.sharding, bytes_text(group.local_bytes)))
     rest = groups[MOST_GROUPS:]
     if rest:
         arrays, held = sum(g.count for g in rest), sum(g.local_bytes for g in rest)
-        table.add_row(f"and {len(rest)} more groups", str(arrays), "", "", bytes_text(held))
+        rows.append((f"and {len(rest)} more groups", str(arrays), "", "", bytes_text(held)))
+    for row in rows:
+        table.add_row(*row)
+    # readers scan paths and types; where there is room, only shardings are broken into lines, at their commas
+    names = [name for name, _ in columns]
+    others = sum(
+        max(cell_len(row[k]) for row in (names, *rows)) + 2 for k in range(len(columns)) if names[k] != "sharding"
+    )
+    for column in (table.columns[0], table.columns[2]):
+        column.no_wrap = others + ROOM_OF_SHARDINGS <= width
     return table
 
 

@@ -64,6 +64,14 @@ def test_bytes_of_a_group_are_those_one_device_holds() -> None:
     assert batch.local_bytes == (8 // 2) * 16 * 4
 
 
+def test_a_long_path_is_broken_into_lines_and_cuts_no_column_off() -> None:
+    plan = small_plan()
+    plan["program"]["input_names"][6] = plan["program"]["values"][6]["name"] = "batch/" + "x" * 110
+    lines = summary(plan, width=120).splitlines()
+    row = next(line for line in lines if line.strip().startswith("batch/xxx"))
+    assert '[{"data"}, {}]' in row and row.endswith("256 B")
+
+
 def test_moments_with_another_sharding_are_a_group_of_their_own() -> None:
     plan = small_plan()
     plan["schedule"]["definitions"]["0"] = {"dims": [[], []], "unreduced": []}
