@@ -1,6 +1,8 @@
 """The page of ``autoshard report`` in a real browser: what it shows, that it answers, and that plans cannot harm it."""
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -64,6 +66,23 @@ def test_charts_have_ink(opened: Browser) -> None:
             "for (let k = 0; k < d.length; k += 16) seen.add(d.slice(k, k + 3).join()); return seen.size; })()"
         )
         assert colours > 5, panel
+
+
+def test_a_search_that_ended_with_its_first_plan_is_drawn_with_that_plan_and_the_bound(
+    chromium: Browser, plan: Plan, tmp_path: Path
+) -> None:
+    plan.save(tmp_path / "plan.json")
+    (tmp_path / "run.json").write_text(json.dumps({"search": [[0.0001, plan.objective_s, None, "solving"]]}))
+    chromium.prefer("light")
+    chromium.open(write_report([tmp_path / "plan.json"], tmp_path / "report.html")[0])
+    seen = set(
+        chromium.ask(
+            "(() => { const c = document.querySelector('#gap canvas'); "
+            "const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; const seen = new Set(); "
+            "for (let k = 0; k < d.length; k += 4) seen.add(d.slice(k, k + 3).join()); return [...seen]; })()"
+        )
+    )
+    assert {"47,111,222", "192,57,43"} <= seen  # --accent and --bad
 
 
 def test_the_verdict_says_what_the_plan_says(opened: Browser, plan: Plan) -> None:
@@ -206,6 +225,15 @@ def test_everything_that_can_be_focused_has_a_name(opened: Browser) -> None:
         "!(e.getAttribute('aria-label') || e.textContent.trim() || e.title)).map(e => e.outerHTML.slice(0, 90))"
     )
     assert nameless == []
+
+
+def test_a_small_gap_is_told_in_the_verdict_and_beside_other_plans_as_the_command_line_does(
+    chromium: Browser, plan: Plan, tmp_path: Path
+) -> None:
+    replace(plan, gap=0.0002).save(tmp_path / "plan.json")
+    chromium.open(write_report([tmp_path / "plan.json"] * 2, tmp_path / "report.html")[0])
+    assert "0.02%" in text_of(chromium, "#verdict")
+    assert "0.02%" in text_of(chromium, "#compare")
 
 
 def test_two_plans_are_shown_beside_each_other(chromium: Browser, two: Path) -> None:

@@ -15,11 +15,11 @@ function digits(number, count = 3) {
   return size >= 1e6 || size < 1e-3 ? number.toExponential(count - 1) : String(Number(number.toPrecision(count)));
 }
 
-function secondsText(seconds) {
+function secondsText(seconds, count = 3) {
   if (seconds === null || seconds === undefined) return "";
   if (seconds === 0) return "0 s";
   const steps = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]];
-  return scaled(seconds, steps, (s) => `${digits(s / 1e-9)} ns`);
+  return scaled(seconds, steps, (s) => `${digits(s / 1e-9, count)} ns`, count);
 }
 
 function bytesText(bytes) {
@@ -36,6 +36,12 @@ function flopText(flop) {
 function percentText(share, places = 1) {
   if (share > 0 && share < 0.0005) return "< 0.05%";
   return `${(100 * share).toFixed(places)}%`;
+}
+
+/** A gap as the command line says it; what two digits cannot show is not told to be none. */
+function gapText(gap) {
+  if (gap <= 0) return "0";
+  return gap < 1e-4 ? "< 0.01%" : `${(100 * gap).toFixed(2)}%`;
 }
 
 function countText(count) {

@@ -27,7 +27,7 @@ function drawVerdict(plan) {
     limit === null ? "no limit" : `limit ${bytesText(limit)}, ${v.limit_from === "device" ? "of the device" : "stated"}`,
     m.host_bytes ? `${bytesText(m.host_bytes)} in host memory` : "",
   );
-  card("Gap", v.gap <= 0 ? "0" : v.gap < 1e-4 ? "< 0.01%" : percentText(v.gap, 2), `no plan under the same statements takes less than ${secondsText(v.bound_s)} (nothing overlaps)`, provedBy(v));
+  card("Gap", gapText(v.gap), `no plan under the same statements takes less than ${secondsText(v.bound_s)} (nothing overlaps)`, provedBy(v));
   body.append(cards);
 
   if (v.baselines.length) body.append(el("h3", { text: "Named strategies on the same program" }), baselineBars(plan));
