@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from autoshard.cli.common import TrustOption, json_text, limit_option, reports_errors
+from autoshard.cli.process import code_aside
 from autoshard.errors import InputError
 from autoshard.trust import allow
 
@@ -46,7 +47,8 @@ def annotate(
     simulate_devices(devices)
     from autoshard.running.program import load
 
-    annotated = load(str(plan))[0].explicit_mode(check=check, time_limit=limit_s)
+    with code_aside(as_json):
+        annotated = load(str(plan))[0].explicit_mode(check=check, time_limit=limit_s)
     text = json_text(annotated.to_dict()) if as_json else str(annotated)
     if output is None:
         print(text)

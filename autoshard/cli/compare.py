@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from autoshard.cli.common import Changes, HardwareOption, MeshOption, config_of, json_text, limit_option, reports_errors
+from autoshard.cli.process import code_aside
 from autoshard.errors import InputError
 
 
@@ -60,7 +61,7 @@ def compare(
         simulate_devices(settings.mesh.size)
     from autoshard.api.session import compare_config
 
-    with Progress(quiet=as_json) as progress:
+    with Progress(quiet=as_json) as progress, code_aside(as_json):
         comparison = compare_config(
             settings, chosen, own=strategy or (), baselines=strategies is None, time_limit_s=limit_s, progress=progress
         )

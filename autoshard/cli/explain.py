@@ -9,6 +9,7 @@ import typer
 from autoshard.cli.common import json_text, limit_option, reports_errors
 from autoshard.cli.guarded import guarded
 from autoshard.cli.mlir import STDIN, Conservative, Strategy, read_module, shown
+from autoshard.cli.process import code_aside
 from autoshard.errors import AutoshardError, InputError
 
 
@@ -87,7 +88,7 @@ def _break_even(file: str, value: str, by: str, sharding: str | None, limit_s: f
     from autoshard.questions.break_even import break_even, quick_options
     from autoshard.report.progress import Progress
 
-    with Progress(quiet=as_json) as progress:
+    with Progress(quiet=as_json) as progress, code_aside(as_json):
         plan = Plan.load(file)
         options = replace(quick_options(plan), progress=progress)
         answer = break_even(plan, value, by, instead=sharding, options=options, each_s=limit_s)

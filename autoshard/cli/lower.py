@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from autoshard.cli.common import TrustOption, json_text, reports_errors
+from autoshard.cli.process import code_aside
 from autoshard.errors import InputError
 from autoshard.trust import allow
 
@@ -58,10 +59,11 @@ def lower(
     simulate_devices(devices)
     from autoshard.running.program import load
 
-    lowered = load(str(plan))[0].lower(target)
-    if output is not None:
-        write_text(output, lowered.stablehlo())
-    comparison = lowered.report() if report else None
+    with code_aside(as_json):
+        lowered = load(str(plan))[0].lower(target)
+        if output is not None:
+            write_text(output, lowered.stablehlo())
+        comparison = lowered.report() if report else None
     if as_json:
         summary = {"target": target, "output": None if output is None else str(output)}
         print(json_text({**summary, **({} if comparison is None else comparison.to_dict())}))

@@ -15,6 +15,7 @@ from autoshard.cli.common import (
     number_or_text,
     reports_errors,
 )
+from autoshard.cli.process import code_aside
 from autoshard.errors import InfeasibleError, InputError, OutOfTimeError
 from autoshard.trust import allow
 
@@ -53,7 +54,8 @@ def solve(
     from autoshard.api.session import solve_session
 
     try:
-        session = solve_session(settings, time_limit_s=limit_s, output=output, quiet=as_json or quiet)
+        with code_aside(as_json):
+            session = solve_session(settings, time_limit_s=limit_s, output=output, quiet=as_json or quiet)
     except InfeasibleError as error:
         if as_json:
             failure = {"error": str(error), "conflict": list(error.conflict), "facts": error.facts}
@@ -94,7 +96,8 @@ def verify(
     simulate_devices(count)
     from autoshard.api.session import verify_session
 
-    report = verify_session(plan)
+    with code_aside(as_json):
+        report = verify_session(plan)
     if as_json:
         print(json_text(report.to_dict()))
     else:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoshard.cli.common import json_text
+from autoshard.cli.process import code_aside
 from autoshard.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def simulate_with_rivals(
         plain = name.replace("/", "_").replace(" ", "_")
         write_text(wanted.keep / f"{plain}.{form}.hlo", text)
 
-    with Progress(quiet=as_json) as progress:
+    with Progress(quiet=as_json) as progress, code_aside(as_json):
         progress("reading the plan")
         judged = simulate_rivals(
             load(file, wanted.compiler), within, forms=wanted.forms, compiler=wanted.compiler, clock=wanted.clock,

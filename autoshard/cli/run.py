@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from autoshard.cli.common import TrustOption, json_text, reports_errors
+from autoshard.cli.process import code_aside
 from autoshard.errors import InputError
 from autoshard.trust import allow
 
@@ -40,7 +41,7 @@ def run(
     from autoshard.report.progress import Progress
     from autoshard.running.local import run_setup
 
-    with Progress(quiet=as_json) as progress:
+    with Progress(quiet=as_json) as progress, code_aside(as_json):
         result = run_setup(setup, progress)
     if as_json:
         print(json_text(result.to_dict()))

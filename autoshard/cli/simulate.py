@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autoshard.cli.common import TrustOption, json_text, limit_option, reports_errors
+from autoshard.cli.process import code_aside
 from autoshard.cli.rivals import Wanted, check_together, simulate_with_rivals
 from autoshard.errors import InputError
 from autoshard.trust import allow
@@ -103,22 +104,23 @@ def simulate(
 
     titles = _titles(plans)
     simulations, chosen = [], []
-    for file, title in zip(plans, titles, strict=True):
-        plan = _loaded(file, compiler)
+    with code_aside(as_json):
+        for file, title in zip(plans, titles, strict=True):
+            plan = _loaded(file, compiler)
 
-        def run(one: str, by: str, plan: "Plan" = plan, title: str = title) -> "Simulation":
-            place = None if keep is None else keep / f"{title.replace('/', '_')}.{one}.hlo"
-            hand = None if place is None else partial(_keep, place)
-            return simulate(plan, form=one, compiler=by, clock=clock, name=title, keep=hand)
+            def run(one: str, by: str, plan: "Plan" = plan, title: str = title) -> "Simulation":
+                place = None if keep is None else keep / f"{title.replace('/', '_')}.{one}.hlo"
+                hand = None if place is None else partial(_keep, place)
+                return simulate(plan, form=one, compiler=by, clock=clock, name=title, keep=hand)
 
-        if auto:
-            found, form_of_plan = by_one_judge(plan, run, compiler, form)
-            simulations += found
-            chosen.append(form_of_plan)
-            if write:
-                _written(file, form_of_plan)
-        else:
-            simulations += [run(one, compiler) for one in forms]
+            if auto:
+                found, form_of_plan = by_one_judge(plan, run, compiler, form)
+                simulations += found
+                chosen.append(form_of_plan)
+                if write:
+                    _written(file, form_of_plan)
+            else:
+                simulations += [run(one, compiler) for one in forms]
     if trace is not None:
         write_text(trace, json_text(trace_events(simulations), indent=None))
     if as_json:
