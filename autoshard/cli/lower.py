@@ -25,7 +25,9 @@ def lower(
             "inputs and outputs only; mlir: StableHLO with sdy shardings on the plan's mesh; onnx: annotated model."
         ),
     ] = "explicit",
-    output: Annotated[Path | None, typer.Option(help="File for the StableHLO text, or the ONNX model.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File for the StableHLO text, or the ONNX model.")
+    ] = None,
     report: Annotated[
         bool, typer.Option("--report/--no-report", help="Compile on simulated devices, compare the collectives.")
     ] = True,

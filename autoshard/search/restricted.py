@@ -61,12 +61,20 @@ def best_within(
             break
         if attempt:  # make room for copies that one op alone makes: the network does not count them
             slack += best.memory.peak_bytes - limit
-        best = _search(model, allowed, limit - slack, deadline, effort, best.timed_out, whole=not slack)
+        try:
+            best = _search(model, allowed, limit - slack, deadline, effort, best.timed_out, whole=not slack)
+        except CannotBe as error:
+            if not slack:
+                raise
+            raise _over(best, limit, error.timed_out) from None  # nobody stated the tightened limit
     if limit is not None and best.memory.peak_bytes > limit:
-        raise CannotBe(
-            f"it holds {best.memory.peak_bytes} bytes at {best.memory.where}, the limit is {limit}", best.timed_out
-        )
+        raise _over(best, limit, best.timed_out)
     return best
+
+
+def _over(best: Restricted, limit: int, timed_out: bool) -> CannotBe:
+    memory = best.memory
+    return CannotBe(f"it holds {memory.peak_bytes} bytes at {memory.where}, the limit is {limit}", timed_out)
 
 
 def unlimited(
