@@ -1,6 +1,7 @@
 """The shardings of a plan taken away: as PartitionSpecs and NamedShardings from its file, and as a Python file."""
 
 import json
+import runpy
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -106,6 +107,14 @@ def test_the_python_file_stands_alone(file: Path, tmp_path: Path) -> None:
     exec((tmp_path / "shardings.py").read_text(), names)
     found = names["shardings"](STATE, "state")
     assert found.weights["up"].spec == P(None, "model") and found.moments[0].spec == P(("data", "model"), None)
+
+
+def test_the_mesh_of_the_python_file_lets_the_compiler_propagate(file: Path, tmp_path: Path) -> None:
+    assert main(["specs", str(file), "-o", str(tmp_path / "shardings.py")]) == 0
+    taken = runpy.run_path(str(tmp_path / "shardings.py"))["shardings"]
+    state, x = jax.tree.map(lambda spec: jnp.ones(spec.shape, spec.dtype), (STATE, jax.ShapeDtypeStruct((32, 64), F32)))
+    placed = jax.device_put(state, taken(state, "state")), jax.device_put(x, taken(x, "x"))
+    assert jax.jit(step)(*placed)[1].shape == (64,)  # in explicit mode its second matmul is refused
 
 
 def test_json_has_mesh_and_specs(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
