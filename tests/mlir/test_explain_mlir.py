@@ -37,6 +37,24 @@ def test_a_statement_of_ones_own_has_no_chain() -> None:
     assert found.path == ()
 
 
+def test_the_source_is_a_constraint_and_not_the_op_whose_result_it_constrains() -> None:
+    text = TEXT.replace(
+        "return %t", '%c = sdy.sharding_constraint %t <@mesh, [{"x"}, {}]> : tensor<8x4xf32>\n  return %c'
+    )
+    text = text.replace('[{"x", ?}, {?}]>}, %b', "[{}, {?}]>}, %b")
+    x = explain_mlir(text, "%d").origins[0]
+    assert (x.axis, x.source, x.path) == ('"x"', "sdy.sharding_constraint (line 6)", ("stablehlo.tanh (line 5)",))
+
+
+def test_an_op_with_a_sharding_of_its_own_is_the_source_though_a_constraint_follows() -> None:
+    own = '{sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}, {?}]>]>}'
+    text = TEXT.replace("tanh %d :", f"tanh %d {own} :")
+    text = text.replace(
+        "return %t", '%c = sdy.sharding_constraint %t <@mesh, [{"x"}, {}]> : tensor<8x4xf32>\n  return %c'
+    )
+    assert explain_mlir(text, "%t").origins[0].source == "stablehlo.tanh (line 5)"
+
+
 def test_the_source_is_the_tensor_with_the_axis_on_the_same_factor() -> None:
     text = TEXT.replace(
         "%b: tensor<16x4xf32>)", '%b: tensor<16x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{?}, {"y", ?}]>})'

@@ -11,7 +11,7 @@ from autoshard.propagation.engine import Strategy, run_propagation
 from autoshard.propagation.mlir.graph import ModuleGraph, build_module_graph
 from autoshard.propagation.mlir.groups import open_conflicting_groups
 from autoshard.propagation.mlir.module import ADD_EDGES, IMPORT, check_functions, needs_edges
-from autoshard.propagation.mlir.ops import EDGE, MANUAL, NAMED, owning_op
+from autoshard.propagation.mlir.ops import CONSTRAINT, EDGE, FUNC, MANUAL, NAMED, owning_op
 from autoshard.propagation.provenance import GROUP, OUTPUT, Step, chains
 from autoshard.propagation.spec import axis_ref
 
@@ -64,6 +64,7 @@ def explain_mlir(
     chosen = Strategy.USER_PRIORITY if strategy is None else Strategy.from_text(str(strategy))
     line, column, number = _definition(text, value)
     module = parse_module(text)
+    stated = _stated_places(module)
     with mlir_context(), ir.Location.unknown():
         check_functions(module, inlines_calls=strategy is None)
         if strategy is None:
@@ -85,9 +86,10 @@ def explain_mlir(
         mesh = built.graph.meshes[spec.mesh]
         origins = []
         for ref, dim, steps in chains(built.graph, run, initial, holder):
-            source = _describe(built, steps[-1].source if steps else holder)
+            axis, first = str(axis_ref(ref, mesh)), steps[-1].source if steps else holder
+            source = _constraint_on(built, first, axis, stated) or _describe(built, first)
             path = tuple(_step_text(built, s) for s in steps)
-            origins.append(AxisOrigin(str(axis_ref(ref, mesh)), dim, source, path))
+            origins.append(AxisOrigin(axis, dim, source, path))
         return Explained(value, built.text(holder) or "", tuple(origins))
 
 
@@ -135,6 +137,36 @@ def _holder_at(built: ModuleGraph, line: int, column: int, number: int) -> int |
                 return holder
             fallback = holder if fallback is None else fallback
     return fallback
+
+
+def _stated_places(module: ir.Module) -> frozenset[tuple[int, int] | None]:
+    """Places of the arguments and ops that have a sharding in the text."""
+    found: set[tuple[int, int] | None] = set()
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if "sdy.sharding" in op.attributes:
+            found.add(_place(op.location))
+        if op.name == FUNC and "arg_attrs" in op.attributes and len(op.regions[0].blocks):
+            arguments = zip(op.regions[0].blocks[0].arguments, ir.ArrayAttr(op.attributes["arg_attrs"]), strict=True)
+            found.update(
+                _place(argument.location) for argument, attrs in arguments if "sdy.sharding" in ir.DictAttr(attrs)
+            )
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return frozenset(found)
+
+
+def _constraint_on(built: ModuleGraph, holder: int, axis: str, stated: frozenset[tuple[int, int] | None]) -> str | None:
+    """The constraint that a value has its sharding of: the import passes copy it to what it constrains."""
+    value = built.holder_values.get(holder)
+    if value is None or _place(value.location) in stated:
+        return None
+    for use in value.uses:
+        if use.owner.name == CONSTRAINT and axis in str(use.owner.attributes["sharding"]):
+            place = _place(use.owner.location)
+            return CONSTRAINT + (f" (line {place[0]})" if place else "")
+    return None
 
 
 def _describe(built: ModuleGraph, holder: int) -> str:
