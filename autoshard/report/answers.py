@@ -6,9 +6,14 @@ from typing import Any
 from autoshard.report.amounts import bytes_text, seconds_text
 
 
-def answer_text(answer: Mapping[str, Any], indent: int = 0) -> str:
+def answer_text(answer: Mapping[str, Any], indent: int = 0, *, unit_of: str = "") -> str:
     """One line for each plain value; names that end in ``_s`` or hold ``seconds`` or ``bytes`` say their unit.
 
+    unit_of: a name that says the unit of all values.
+
+    >>> print(answer_text({"bytes_sent_per_device": {"ici": 2048.0}}))
+    bytes_sent_per_device:
+      ici: 2 KiB
     >>> print(answer_text({"seconds": 0.0333, "bytes": 2048.0, "axes": ("x", "y"), "parts": [{"kind": "all_reduce"}]}))
     seconds: 33.3 ms
     bytes: 2 KiB
@@ -19,12 +24,13 @@ def answer_text(answer: Mapping[str, Any], indent: int = 0) -> str:
     pad, lines = " " * indent, []
     for name, value in answer.items():
         if isinstance(value, Mapping):
-            lines += [f"{pad}{name}:", answer_text(value, indent + 2)] if value else []
+            unit = name if "bytes" in name.split("_") else ""
+            lines += [f"{pad}{name}:", answer_text(value, indent + 2, unit_of=unit)] if value else []
         elif isinstance(value, Sequence) and not isinstance(value, str) and any(isinstance(v, Mapping) for v in value):
             lines.append(f"{pad}{name}:")
             lines += [answer_text(item, indent + 2) for item in value]
         else:
-            lines.append(f"{pad}{name}: {_value(name, value)}")
+            lines.append(f"{pad}{name}: {_value(unit_of or name, value)}")
     return "\n".join(lines)
 
 

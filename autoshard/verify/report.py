@@ -63,7 +63,7 @@ class Verification:
         verdict = (
             "the plan is wrong"
             if not self.ok
-            else f"no fault found, {undone} checks not done"
+            else f"no fault found, {undone} check{'' if undone == 1 else 's'} not done"
             if undone
             else "all green"
         )

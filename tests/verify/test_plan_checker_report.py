@@ -73,7 +73,7 @@ def test_where_nothing_says_what_was_asked_for_that_check_is_not_done(planned):
     found = verify_plan(data, Runnable(traced, f, arguments))
     assert statuses(found) == ["ok", "not done", "ok", "ok"], str(found)
     assert not found.complete
-    assert "no fault found, 1 checks not done" in str(found)
+    assert "no fault found, 1 check not done" in str(found)
     assert "taken from the plan itself: not derived" in str(found)
 
 
