@@ -111,7 +111,9 @@ def headline(plan: Json) -> str:
     gap = plan.get("gap")
     proof = f"status {plan['status']}, step {seconds_text(plan['objective_s'])}"
     if plan.get("bound_s") is not None:
-        proof += f", no plan takes less than {seconds_text(plan['bound_s'])}"
+        stages = len(plan.get("stages", ()))
+        of = f" of the last of {stages} stages" if stages > 1 else ""  # of earlier stages a cheaper one may be known
+        proof += f", no plan{of} takes less than {seconds_text(plan['bound_s'])}"
     if gap is not None:
         proof += f", gap {gap:.2%}"
     return f"{first}\n{proof}"

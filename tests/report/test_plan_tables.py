@@ -99,6 +99,11 @@ def test_the_summary_tells_proof_shardings_traffic_memory_and_notes() -> None:
         assert part in text, part
 
 
+def test_a_bound_of_the_last_stage_is_not_told_of_all_plans() -> None:
+    told = summary(small_plan() | {"stages": [{}, {}]})
+    assert "no plan of the last of 2 stages takes less than 12 ms" in told
+
+
 def test_no_line_is_wider_than_asked() -> None:
     for width in (60, 80, 120):
         assert max(map(len, summary(small_plan(), width=width).splitlines())) <= width

@@ -10,6 +10,7 @@ import pytest
 from browser import ATTACK, Browser
 
 import autoshard
+from autoshard import Pin
 from autoshard.api.plans import Plan
 from autoshard.api.reports import write_report
 from autoshard.report.amounts import bytes_text
@@ -225,6 +226,15 @@ def test_everything_that_can_be_focused_has_a_name(opened: Browser) -> None:
         "!(e.getAttribute('aria-label') || e.textContent.trim() || e.title)).map(e => e.outerHTML.slice(0, 90))"
     )
     assert nameless == []
+
+
+def test_a_bound_of_the_last_stage_is_not_told_of_all_plans(chromium: Browser, tmp_path: Path) -> None:
+    pins = [Pin("x", '[{"a"}, {?}]', priority=1), Pin("w", '[{}, {"a"}]')]
+    specs = [jax.ShapeDtypeStruct(shape, jax.numpy.float32) for shape in ((64, 128), (128, 256))]
+    staged = autoshard.plan(lambda x, w: x @ w, *specs, mesh={"a": 4}, hardware="tpu_v5e", constraints=pins)
+    staged.save(tmp_path / "plan.json")
+    chromium.open(write_report([tmp_path / "plan.json"], tmp_path / "report.html")[0])
+    assert "no plan of the last of 2 stages takes less" in text_of(chromium, "#verdict")
 
 
 def test_a_small_gap_is_told_in_the_verdict_and_beside_other_plans_as_the_command_line_does(

@@ -27,7 +27,8 @@ function drawVerdict(plan) {
     limit === null ? "no limit" : `limit ${bytesText(limit)}, ${v.limit_from === "device" ? "of the device" : "stated"}`,
     m.host_bytes ? `${bytesText(m.host_bytes)} in host memory` : "",
   );
-  card("Gap", gapText(v.gap), `no plan under the same statements takes less than ${secondsText(v.bound_s)} (nothing overlaps)`, provedBy(v));
+  const which = v.stages.length > 1 ? `of the last of ${v.stages.length} stages` : "under the same statements";
+  card("Gap", gapText(v.gap), `no plan ${which} takes less than ${secondsText(v.bound_s)} (nothing overlaps)`, provedBy(v));
   body.append(cards);
 
   if (v.baselines.length) body.append(el("h3", { text: "Named strategies on the same program" }), baselineBars(plan));
