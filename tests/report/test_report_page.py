@@ -237,6 +237,15 @@ def test_a_bound_of_the_last_stage_is_not_told_of_all_plans(chromium: Browser, t
     assert "no plan of the last of 2 stages takes less" in text_of(chromium, "#verdict")
 
 
+def test_a_plan_of_the_objective_overlap_does_not_say_that_nothing_overlaps(chromium: Browser, tmp_path: Path) -> None:
+    specs = [jax.ShapeDtypeStruct(shape, jax.numpy.float32) for shape in ((64, 128), (128, 256))]
+    autoshard.plan(
+        lambda x, w: x @ w, *specs, mesh={"a": 4}, hardware="tpu_v5e", objective="overlap",
+    ).save(tmp_path / "plan.json")  # fmt: skip
+    chromium.open(write_report([tmp_path / "plan.json"], tmp_path / "report.html")[0])
+    assert "nothing overlaps" not in text_of(chromium, "#verdict")
+
+
 def test_a_small_gap_is_told_in_the_verdict_and_beside_other_plans_as_the_command_line_does(
     chromium: Browser, plan: Plan, tmp_path: Path
 ) -> None:

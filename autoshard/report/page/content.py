@@ -85,6 +85,7 @@ class _Content:
             "mesh": [[axis, size] for axis, size in zip(self.axes, self.mesh.mesh.axis_sizes, strict=True)],
             "status": plan.status,
             "objective_s": plan.objective_s,
+            "counted": "of waiting" if plan.options and plan.options.objective == "overlap" else "nothing overlaps",
             "bound_s": plan.bound_s,
             "gap": plan.gap,
             "certificate": None if plan.certificate is None else plan.certificate.of,

@@ -7,7 +7,7 @@ function drawSearch(plan) {
     body.append(el("div", { class: "wide" }, el("table", { class: "plain" }, el("thead", {}, el("tr", {}, head.map((t) => el("th", { scope: "col", text: t })))), el("tbody", {}, v.stages.map((s) => el("tr", {}, el("th", { scope: "row", text: s.name }), [secondsText(s.cost_s), secondsText(s.bound_s), gapText(s.gap), secondsText(s.price_s)].map((text) => el("td", { text }))))))));
   }
   if (!search.length) {
-    body.append(el("p", { class: "note", text: `Not known: times differ from run to run and are kept out of plans. Where run.json lies beside the plan and has the search in it, it is drawn here. In the end the plan takes ${secondsText(v.objective_s)} and none takes less than ${secondsText(v.bound_s)} (nothing overlaps): a gap of ${gapText(v.gap)}.` }));
+    body.append(el("p", { class: "note", text: `Not known: times differ from run to run and are kept out of plans. Where run.json lies beside the plan and has the search in it, it is drawn here. In the end the plan takes ${secondsText(v.objective_s)} and none takes less than ${secondsText(v.bound_s)} (${v.counted}): a gap of ${gapText(v.gap)}.` }));
     return;
   }
   const LEFT = 70, BOTTOM = 30, TOP = 12, HEIGHT = 220;
@@ -62,5 +62,5 @@ function drawSearch(plan) {
   };
   const chart = new Chart({ label: `Best plan and bound over ${secondsText(last)} of search; the gap at the end is ${gapText(v.gap)}.`, height: HEIGHT, draw });
   body.append(chart.node, legend([["best plan so far", "accent"], ["no plan takes less", "bad"]]));
-  body.append(el("p", { class: "note", text: "Seconds of a step when nothing overlaps, over seconds of wall clock, from run.json beside the plan. What is found without the memory limit may be a plan that does not fit; its bound holds all the same." }));
+  body.append(el("p", { class: "note", text: `Seconds of a step (${v.counted}), over seconds of wall clock, from run.json beside the plan. What is found without the memory limit may be a plan that does not fit; its bound holds all the same.` }));
 }

@@ -15,7 +15,7 @@ function drawVerdict(plan) {
     const ratio = best.objective_s / v.objective_s;
     const share = Math.abs(ratio - 1);
     const word = share < 0.0005 ? "the same" : share < 0.1 ? `${digits(100 * share, 2)}% ${ratio > 1 ? "faster" : "slower"}` : `${digits(ratio)} × as fast`;
-    card("Against the best baseline", word, `${best.name}: ${secondsText(best.objective_s)}; plan: ${secondsText(v.objective_s)} (nothing overlaps)`);
+    card("Against the best baseline", word, `${best.name}: ${secondsText(best.objective_s)}; plan: ${secondsText(v.objective_s)} (${v.counted})`);
   } else card("Against the best baseline", "—", v.baselines.length ? "no named strategy has a plan here" : "the plan has no named strategies to compare with");
 
   const m = v.memory, limit = v.limit_bytes;
@@ -28,7 +28,7 @@ function drawVerdict(plan) {
     m.host_bytes ? `${bytesText(m.host_bytes)} in host memory` : "",
   );
   const which = v.stages.length > 1 ? `of the last of ${v.stages.length} stages` : "under the same statements";
-  card("Gap", gapText(v.gap), `no plan ${which} takes less than ${secondsText(v.bound_s)} (nothing overlaps)`, provedBy(v));
+  card("Gap", gapText(v.gap), `no plan ${which} takes less than ${secondsText(v.bound_s)} (${v.counted})`, provedBy(v));
   body.append(cards);
 
   if (v.baselines.length) body.append(el("h3", { text: "Named strategies on the same program" }), baselineBars(plan));
@@ -53,7 +53,7 @@ function baselineBars(plan) {
   const v = plan.verdict;
   const rows = [{ name: "this plan", objective_s: v.objective_s, peak_bytes: v.memory.peak_bytes, own: true }, ...v.baselines];
   const widest = Math.max(...rows.map((row) => row.objective_s ?? 0), v.bound_s);
-  const list = el("div", { class: "bars", role: "list", "aria-label": "seconds of a step when nothing overlaps" });
+  const list = el("div", { class: "bars", role: "list", "aria-label": `seconds of a step (${v.counted})` });
   rows.sort((a, b) => (a.objective_s ?? Infinity) - (b.objective_s ?? Infinity));
   for (const row of rows) {
     const known = row.objective_s !== null;
@@ -65,5 +65,5 @@ function baselineBars(plan) {
     const said = known ? `${secondsText(row.objective_s)}${row.own ? "" : ` · ${digits(row.objective_s / v.objective_s, 4)} ×`}` : "no plan";
     list.append(el("div", { class: "bar-row", role: "listitem" }, el("span", { class: "name", text: row.name }), bar, el("span", { class: "said", text: said }), el("span", { class: "said", text: row.peak_bytes ? bytesText(row.peak_bytes) : "" })));
   }
-  return el("div", {}, list, el("p", { class: "note", text: "Seconds when nothing overlaps, which is what plans are compared by, and memory at the peak. The thin line is the bound that is proved." }));
+  return el("div", {}, list, el("p", { class: "note", text: `Seconds (${v.counted}), which is what plans are compared by, and memory at the peak. The thin line is the bound that is proved.` }));
 }
