@@ -25,7 +25,7 @@ from autoshard.costs.host import sent
 from autoshard.program.program import Block, Op, Origin, Program
 from autoshard.program.schedule import PROGRAM, Schedule, Use
 from autoshard.program.ties import donated_ties
-from autoshard.sharding.layout import Layout
+from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.steps import Reshard, StepKind
 
 Interval = tuple[int, int]
@@ -264,10 +264,10 @@ class _Pass:
         inputs = frozenset(self.program.body.args)
         behind: dict[int, tuple[int, ...]] = {}  # virtual pointwise value -> values in memory that it is computed from
         for op, _ in self.program.walk():
-            if (over := written_over(op, self.fusion)) is None:
+            if (over := written_over(op, self.program, self.fusion)) is None:
                 continue
             read: dict[int, None] = {}
-            for value in over[0]:
+            for value in over.operands:
                 if value in self.reads and (value not in behind or value in self.shared or self.schedule is None):
                     read[value] = None
                 if value not in self.shared:
@@ -277,14 +277,14 @@ class _Pass:
                     behind[result] = tuple(read)
                 elif result in self.interval:
                     places = tuple(v for v in read if self.fusion.calls is None or v in inputs)
-                    self._replace(places, result, self.time[op.id], over[1])
+                    self._replace(places, result, self.time[op.id], over)
 
-    def _replace(self, read: tuple[int, ...], result: int, now: int, along: tuple[int, ...]) -> None:
+    def _replace(self, read: tuple[int, ...], result: int, now: int, over: "Rewritten") -> None:
         if self.schedule is None:  # whether their layouts have the same bytes is not known yet
             if any(self.reads[value][1] == now for value in read):
                 self.in_place.add(result)
             return
-        if any(self.schedule.definitions[result].dims[d] for d in along):
+        if over.is_in_copy(self.schedule.definitions[result], self.schedule.mesh):
             return
         for value in read:
             table = self.shared if value in self.shared else self.interval
@@ -299,20 +299,38 @@ class _Pass:
         return self.size(value, form) == self.size(result, self.schedule.definitions[result])
 
 
-def written_over(op: Op, fusion: Fusion) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The operands that results of an op may be written over, and the dimensions of the result that must be whole then.
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """The operands that results of an op may be written over.
 
-    All operands of a pointwise op, and the array of which an update writes a part, if that is not what is written; None
-    for other ops. Along a cut dimension that a `dynamic_update_slice` does not fill, a device works on a copy.
+    part: of a `dynamic_update_slice`, dimension that it does not fill -> how long the part is that it writes there.
+    shape: of the array.
+    """
+
+    operands: tuple[int, ...]
+    part: Mapping[int, int] = field(default_factory=dict)
+    shape: tuple[int, ...] = ()
+
+    def is_in_copy(self, form: Layout, mesh: AtomMesh) -> bool:
+        """Whether a device writes into a copy of its block, which is shorter than the part along a cut dimension."""
+        local = form.local_shape(self.shape, mesh) if self.part else ()
+        return any(form.dims[d] and local[d] < size for d, size in self.part.items())
+
+
+def written_over(op: Op, program: Program, fusion: Fusion) -> Rewritten | None:
+    """All operands of a pointwise op, and the array of which an update writes a part, if that is not what is written;
+    None for other ops.
     """
     if op.regions or op.rule is None:
         return None
     if pointwise(op):
-        return op.operands, ()
+        return Rewritten(op.operands)
     if not is_update(op) or op.results[0] not in fusion or op.operands[0] in op.operands[1:]:
         return None
     pairs = zip(*op.rule.operands[:2], strict=True) if op.kind == "dynamic_update_slice" else ()
-    return op.operands[:1], tuple(d for d, (array, part) in enumerate(pairs) if array != part)
+    shape, sizes = (program.type_of(v).shape for v in op.operands[:2])
+    part = {d: sizes[d] for d, (array, cut) in enumerate(pairs) if array != cut}
+    return Rewritten(op.operands[:1], part, shape)
 
 
 def is_update(op: Op) -> bool:

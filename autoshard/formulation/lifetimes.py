@@ -314,10 +314,10 @@ class Lifetimes:
         behind: dict[int, Quantity] = {}
         none = self.q.constant(())
         for op, _ in self.program.walk():
-            if (over := written_over(op, self.fusion)) is None:
+            if (over := written_over(op, self.program, self.fusion)) is None:
                 continue
             read = none
-            for value in dict.fromkeys(over[0]):
+            for value in dict.fromkeys(over.operands):
                 is_read = value in self.reads
                 shared = self.shared.get(value, self.nothing)
                 before = behind.get(value, self.nothing)
@@ -335,12 +335,13 @@ class Lifetimes:
                 if not (held.is_constant and held.constant):
                     behind[result] = self.q.lift(lambda h, r: None if h else r, held, read)
                 if result in self.interval:
-                    self._replace(read, result, self.time[op.id], over[1])
+                    at = self.layouts.definition(result)
+                    copied = self.q.lift(lambda form, over=over: over.is_in_copy(form, self.mesh), at)
+                    self._replace(read, result, self.time[op.id], copied)
 
-    def _replace(self, read: Quantity, result: int, now: int, along: tuple[int, ...]) -> None:
-        q = self.q
-        at = self.layouts.definition(result)
-        size = q.lift(lambda b, x: -1 if any(map(x.dims.__getitem__, along)) else b, self.layouts.bytes(result, at), at)
+    def _replace(self, read: Quantity, result: int, now: int, copied: Quantity) -> None:
+        q, size = self.q, self.layouts.bytes(result, self.layouts.definition(result))
+        size = q.lift(lambda b, c: -1 if c else b, size, copied)
         taken = q.lift(lambda span: 0 if span is None else None, self.interval[result])  # 0: the result needs no place
         inputs = frozenset(self.program.body.args)
         for value in dict.fromkeys(v for found in read.values if found is not FREE for v in found):

@@ -145,12 +145,15 @@ def test_an_update_of_an_array_that_is_read_later_is_an_array_of_its_own() -> No
     assert updated(f, M, f32(8, 64)) == 3
 
 
-def test_a_part_that_is_written_along_a_cut_dimension_is_written_into_a_copy() -> None:
-    program = program_of(lambda x, u: lax.dynamic_update_slice(jnp.sort(x), u, (3, 0)), M, f32(8, 64))
+@pytest.mark.parametrize(("rows", "arrays"), [(8, 1), (32, 1), (40, 2)])
+def test_a_part_along_a_cut_dimension_is_written_into_a_copy_where_it_is_longer_than_a_block(
+    rows: int, arrays: int
+) -> None:
+    program = program_of(lambda x, u: lax.dynamic_update_slice(jnp.sort(x), u, (3, 0)), M, f32(rows, 64))
     schedule = whole(program, {"x": 2})
     (op,) = ops_of(program, "dynamic_update_slice")
     schedule.definitions[op.results[0]] = schedule.definitions[op.operands[0]] = Layout(((0,), ()))
-    assert profile(program, schedule).peak_bytes == 4 * (64 * 64 + 2 * 32 * 64 + 8 * 64)
+    assert profile(program, schedule).peak_bytes == 4 * 64 * (64 + arrays * 32 + rows)
 
 
 def test_an_array_whose_rows_are_put_into_another_order_is_copied() -> None:

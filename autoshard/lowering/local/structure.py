@@ -201,10 +201,11 @@ def dynamic_slice(ctx: LocalOp, x: Any, *starts: Any) -> Sequence[Any]:
 
 @local("dynamic_update_slice")
 def dynamic_update_slice(ctx: LocalOp, x: Any, update: Any, *starts: Any) -> Sequence[Any]:
-    """Along a cut dimension that the update does not fill, each device writes the part that falls into its block.
+    """Along a cut dimension that the update does not fill, each device writes the part that falls into its block: over
+    a window of it, of the size of the update, which has what was there wherever the update lies outside.
 
-    The block is padded by the size of the update on both sides. The update is written at the shifted start, which the
-    primitive clamps into this range, and the padding is cut off again.
+    Where a block is shorter than the update it is padded by the size of the update on both sides. The update is written
+    at the shifted start, which the primitive clamps into this range, and the padding is cut off again.
     """
     shape, part = ctx.operand_types[0].shape, ctx.operand_types[1].shape
     moved = [d for d in range(x.ndim) if ctx.operand_atoms(0, d) and shape[d] != part[d]]
@@ -214,10 +215,35 @@ def dynamic_update_slice(ctx: LocalOp, x: Any, update: Any, *starts: Any) -> Seq
     for d, start in enumerate(starts):
         index = lax.convert_element_type(clamped(start, shape[d] - part[d]), np.int32)
         if d in moved:
-            index = index - ctx.grid.start(shape[d], ctx.operand_atoms(0, d)) + np.int32(part[d])
+            index = index - ctx.grid.start(shape[d], ctx.operand_atoms(0, d))
         shifted.append(index)
+    if all(part[d] <= x.shape[d] for d in moved):
+        return [_written_over(x, update, shifted, moved)]
+    shifted = [index + np.int32(part[d]) if d in moved else index for d, index in enumerate(shifted)]
     config = [(part[d], part[d], 0) if d in moved else (0, 0, 0) for d in range(x.ndim)]
     padded = lax.pad(x, lax.full((), 0, x.dtype), config)
     (written,) = ctx.bind([padded, update, *shifted])
     begin = [part[d] if d in moved else 0 for d in range(x.ndim)]
     return [lax.slice(written, begin, [b + n for b, n in zip(begin, x.shape, strict=True)])]
+
+
+def _written_over(x: Any, update: Any, starts: Sequence[Any], moved: Sequence[int]) -> Any:
+    """A block with what falls into it of an update that is no longer than it. starts: of the update, which along the
+    dimensions `moved` may lie outside of the block.
+    """
+    first = list(starts)
+    inside = lax.full(update.shape, True)
+    for d in moved:
+        size = update.shape[d]
+        first[d] = lax.clamp(np.int32(0), starts[d], np.int32(x.shape[d] - size))
+        behind = first[d] - starts[d]  # the window begins so far behind the update
+        row = lax.broadcasted_iota(np.int32, update.shape, d) + behind
+        inside = inside & (row >= np.int32(0)) & (row < np.int32(size))
+        if size > 1:
+            wide = lax.pad(
+                update, lax.full((), 0, update.dtype), [(size, size, 0) if k == d else (0, 0, 0) for k in range(x.ndim)]
+            )
+            at = lax.clamp(np.int32(0), behind + np.int32(size), np.int32(2 * size))
+            update = lax.dynamic_slice_in_dim(wide, at, size, d)
+    before = lax.dynamic_slice(x, first, update.shape)
+    return lax.dynamic_update_slice(x, lax.select(inside, update, before), first)

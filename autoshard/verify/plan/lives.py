@@ -299,9 +299,10 @@ class Lives:
                 continue
             updates = op.kind == "dynamic_update_slice" or op.kind.startswith("scatter")
             updates = updates and op.results[0] in exists and op.operands.count(op.operands[0]) == 1
-            if updates and op.kind == "dynamic_update_slice":  # along a cut dimension a part is written into a copy
-                runs = zip(*rule.operands[:2], self.flow.defined[op.results[0]].runs, strict=True)
-                updates = not any(run.strides for array, part, run in runs if array != part)
+            if updates and op.kind == "dynamic_update_slice":  # what is longer than a block is written into a copy
+                part = self.flow.graph.values[op.operands[1]].shape
+                runs = zip(*rule.operands[:2], self.flow.defined[op.results[0]].runs, part, strict=True)
+                updates = not any(run.strides and run.length < n for array, cut, run, n in runs if array != cut)
             if not rule.is_pointwise and not updates:
                 continue
             sources: dict[int, None] = {}
