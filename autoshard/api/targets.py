@@ -33,6 +33,9 @@ TARGETS: Mapping[str, str] = {
     "mlir": "StableHLO text with sdy shardings on the plan's own mesh; compiled as constraints are",
 }
 
+_TOLD_TO_PLAN = frozenset({"static_argnums", "static_argnames", "donate_argnames"})
+"""Options of `jax.jit` that a plan has taken from its function, or cannot take."""
+
 
 @dataclass(frozen=True)
 class TargetReport:
@@ -132,8 +135,14 @@ class Target:
     def jit(self, *, devices: Sequence[Any] | None = None, **options: Any) -> Any:
         """`jax.jit` of the function with its shardings and donations; `options` replace them.
 
-        Arrays of the host are put into its shardings before a call, so that a loop compiles it once.
+        Arrays of the host are put into its shardings before a call, so that a loop compiles it once. What is static was
+        told to the plan: `InputError` where `options` say it, or name donated arguments.
         """
+        if told := sorted(_TOLD_TO_PLAN.intersection(options)):
+            raise InputError(
+                f"jit of a plan got {', '.join(told)}: which arguments are static is part of the plan, so give it to "
+                "autoshard.plan or on a jax.jit of the function; donations by position are donate_argnums"
+            )
         moves = "in_shardings" in options or self.lowered.has_other_orders
         shardings = None if moves else self.lowered.in_shardings_on(self.jax_mesh(devices))
         return as_called(self.jit_of_arrays(devices, options), self.lowered.traced, shardings)

@@ -6,6 +6,7 @@ needs less than the sum. Copies that one op alone makes are left out.
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -147,11 +148,20 @@ class LeastMemory:
             left = np.flatnonzero(masks[index]) if index in masks else np.arange(node.states)
             if not len(left):
                 continue
-            state = int(left[np.argmin(amounts[left])])
+            lightest = left[amounts[left] == amounts[left].min()]
+            state = min(lightest.tolist(), key=lambda state, node=node: self._own_elements(node, state))
             least = int(np.ceil(amounts[state]))
             if least:
                 tensors.append(Tensor(*self._told(index, node, state, least), self._kept(node, time)))
         return sorted(tensors, key=lambda t: (-t.bytes, t.name))
+
+    def _own_elements(self, node: Node, state: int) -> int:
+        """Of what a node decides in a state, how much a device has before anything moves: a partial sum is held as what
+        becomes of it, so that its state may hold as little as that of its parts.
+        """
+        layouts = [node.layouts[state]] if node.space is None else [lays[state] for lays in node.space.result_layouts]
+        shapes = [self.program.type_of(value).shape for value in self._values(node)]
+        return sum(prod(lay.local_shape(shape, self.loose.mesh)) for lay, shape in zip(layouts, shapes, strict=False))
 
     def _told(self, index: int, node: Node, state: int, least: int) -> tuple[str, int, str]:
         mesh = self.loose.mesh

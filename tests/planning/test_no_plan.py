@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import pytest
 from plan_cases import f32, mlp, problem, program_of
 
@@ -174,3 +176,17 @@ def test_the_help_lists_both(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "3 no plan exists (proved)" in told and "4 no plan was found" in told
+
+
+def test_what_is_held_is_told_in_a_layout_of_as_many_bytes() -> None:
+    """A gradient may be summed over devices: that partial sum is held as its parts, and they are what is told."""
+
+    def step(w1: Any, w2: Any, x: Any) -> Any:
+        first, second = jax.grad(lambda *w: jnp.sum(jnp.tanh(x @ w[0]) @ w[1]), (0, 1))(w1, w2)
+        return w1 - first, w2 - second
+
+    with pytest.raises(InfeasibleError) as told:
+        plan(step, f32(64, 256), f32(256, 64), f32(128, 64), **GIVEN, memory_limit=30_000)
+    lines = [line.split(maxsplit=3) for line in str(told.value).splitlines() if " bytes  " in line]
+    assert len(lines) == 4
+    assert not any("unreduced" in layout for *_, layout in lines)

@@ -77,6 +77,12 @@ def test_a_plan_runs_and_gives_the_right_numbers(megatron: Plan) -> None:
     np.testing.assert_allclose(np.asarray(megatron.jit()(*placed)), np.asarray(mlp(*arrays)), rtol=2e-4, atol=2e-4)
 
 
+@pytest.mark.parametrize("option", [{"static_argnums": (2,)}, {"static_argnames": "x"}, {"donate_argnames": "w1"}])
+def test_jit_takes_nothing_that_the_plan_was_to_be_told(megatron: Plan, option: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=rf"jit of a plan got {next(iter(option))}: .* give it to autoshard\.plan"):
+        megatron.jit(**option)
+
+
 # -- arguments -----------------------------------------------------------------------------------------------------
 
 
