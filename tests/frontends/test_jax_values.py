@@ -149,7 +149,7 @@ def test_evaluate_wants_as_many_arrays_as_the_program_takes():
 @pytest.mark.parametrize(
     ("model", "options"),
     [
-        ("transformer", {"layers": 2, "remat": "full"}),
+        ("transformer", {"layers": 2, "remat": "full", "d_model": 64, "d_ff": 128, "heads": 4, "vocab": 256}),
         pytest.param("transformer", {"layers": 2, "scan": False}, marks=pytest.mark.slow),
         pytest.param("mlp", {}, marks=pytest.mark.slow),
         pytest.param("moe", {"layers": 2}, marks=pytest.mark.slow),

@@ -68,12 +68,15 @@ def assert_same_gradients(one, other):
         ("transformer", TINY | {"param_dtype": "bfloat16", "compute_dtype": "bfloat16", "clip_norm": 1.0}),
         ("transformer", TINY | {"positions": "learned", "norm": "layer", "bias": True, "gated_mlp": False,
                                 "tied_embeddings": True}),
-        ("transformer", TINY | {"qk_norm": True, "qkv_bias": True, "parallel_block": True, "kv_heads": 1}),
+        pytest.param(
+            "transformer", TINY | {"qk_norm": True, "qkv_bias": True, "parallel_block": True, "kv_heads": 1},
+            marks=pytest.mark.slow,
+        ),
         ("moe", TINY),
-        ("moe", TINY | {"dispatch": "ragged", "compute_dtype": "bfloat16"}),
+        pytest.param("moe", TINY | {"dispatch": "ragged", "compute_dtype": "bfloat16"}, marks=pytest.mark.slow),
         ("resnet", RESNET),
         ("resnet", RESNET | {"bottleneck": False, "stem": "large", "compute_dtype": "bfloat16"}),
-        ("resnet", RESNET | {"groups": 2}),
+        pytest.param("resnet", RESNET | {"groups": 2}, marks=pytest.mark.slow),
     ],
     ids=str,
 )  # fmt: skip
@@ -87,12 +90,12 @@ def test_loss_falls(model, options):
     "change",
     [
         {"remat": "none"},
-        {"remat": "dots"},
+        pytest.param({"remat": "dots"}, marks=pytest.mark.slow),
         {"remat": ("attn_out", "mlp_out")},
         {"scan": False},
-        {"scan": False, "remat": "none"},
+        pytest.param({"scan": False, "remat": "none"}, marks=pytest.mark.slow),
         {"attention_block": 4},
-        {"attention_ring": 4},
+        pytest.param({"attention_ring": 4}, marks=pytest.mark.slow),
         {"attention_ring": 2, "scan": False, "remat": "none"},
         {"attention_ring": 4, "attention_ring_order": "zigzag"},
     ],
@@ -106,7 +109,11 @@ def test_unrolled_experts_train_like_scanned_ones():
     assert_same_gradients(gradients("moe", **TINY | {"scan": False}), gradients("moe", **TINY))
 
 
-@pytest.mark.parametrize("options", [{"positions": "learned"}, {"sliding_window": 5}, {"positions": "none"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"sliding_window": 5}, *(pytest.param({"positions": p}, marks=pytest.mark.slow) for p in ("learned", "none"))],
+    ids=str,
+)
 def test_the_order_of_tokens_in_a_ring_does_not_change_the_loss_and_its_gradients(options):
     ring = TINY | options | {"attention_ring": 2, "scan": False}
     assert_same_gradients(
