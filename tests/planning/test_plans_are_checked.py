@@ -100,14 +100,18 @@ def test_a_sum_of_one_value_twice_is_cheaper_than_one_of_two_values() -> None:
     assert findings(plan) == []
 
 
-@pytest.mark.parametrize(("cut", "arrays"), [('[{}, {"x"}]', 1), ('[{"x"}, {}]', 2)])
-def test_the_checker_knows_where_a_slice_is_written_over_a_donated_array(cut: str, arrays: int) -> None:
+@pytest.mark.parametrize(
+    ("cut", "rows", "arrays"), [('[{}, {"x"}]', 1, 1), ('[{"x"}, {}]', 1, 1), ('[{"x"}, {}]', 65, 2)]
+)
+def test_the_checker_knows_where_a_slice_is_written_over_a_donated_array(cut: str, rows: int, arrays: int) -> None:
+    """Of 256 rows a block has 64."""
+
     def write(cache: Any, part: Any) -> Any:
         return jax.lax.dynamic_update_slice(cache, part, (3, 0))
 
     pin = Pin("cache", cut)
     plan = autoshard.plan(
-        write, f32(256, 64), f32(1, 64), mesh={"x": 4}, hardware="tpu_v5e", donate_argnums=0, constraints=[pin]
+        write, f32(256, 64), f32(rows, 64), mesh={"x": 4}, hardware="tpu_v5e", donate_argnums=0, constraints=[pin]
     )
-    assert plan.memory.peak_bytes // (256 * 64) == arrays
+    assert plan.memory.peak_bytes // (256 * 64) == arrays + 4 * rows * 64 // (256 * 64)
     assert findings(plan) == []
