@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from autoshard.costs.apart import apart_under
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.host import sent
+from autoshard.costs.work import is_update
 from autoshard.program.program import Block, Op, Origin, Program
 from autoshard.program.schedule import PROGRAM, Schedule, Use
 from autoshard.program.ties import donated_ties
@@ -331,11 +332,6 @@ def written_over(op: Op, program: Program, fusion: Fusion) -> Rewritten | None:
     shape, sizes = (program.type_of(v).shape for v in op.operands[:2])
     part = {d: sizes[d] for d, (array, cut) in enumerate(pairs) if array != cut}
     return Rewritten(op.operands[:1], part, shape)
-
-
-def is_update(op: Op) -> bool:
-    """Whether an op writes a part of its first operand."""
-    return op.kind == "dynamic_update_slice" or op.kind.startswith("scatter")
 
 
 def replaced_inputs(program: Program) -> dict[int, int]:

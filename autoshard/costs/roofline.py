@@ -16,6 +16,7 @@ from autoshard.costs.work import (
     dtype_of_work,
     element_bytes,
     is_matmul,
+    is_update,
     kernel_vector_flops,
     local_elements,
     local_flops,
@@ -95,7 +96,7 @@ def local_bytes(op: Op, program: Program, sizes: np.ndarray, fusion: Fusion) -> 
     assert rule is not None
     moved = np.zeros(len(sizes))
     tensors = [*zip(op.operands, rule.operands, strict=True), *zip(op.results, rule.results, strict=True)]
-    partial_reads = op.kind in ("gather", "dynamic_slice", "dynamic_update_slice") or op.kind.startswith("scatter")
+    partial_reads = op.kind in ("gather", "dynamic_slice") or is_update(op)
     for index, (value, factors) in enumerate(tensors):
         if value not in fusion or (value, factors) in tensors[:index]:  # what is given twice is read once
             continue

@@ -42,6 +42,11 @@ def is_matmul(op: Op) -> bool:
     return op.kind in MATMUL_KINDS or (op.attrs.get("work") or {}).get("unit") == MATMUL
 
 
+def is_update(op: Op) -> bool:
+    """Whether an op writes a part of its first operand."""
+    return op.kind == "dynamic_update_slice" or op.kind.startswith("scatter")
+
+
 def dtype_of_work(op: Op, program: Program) -> str:
     """The type that an op computes with: that of its first operand; of kernels the first one that is no integer."""
     dtypes = [program.type_of(v).dtype for v in (*op.operands, *op.results)]

@@ -15,6 +15,7 @@ from autoshard.verify.plan.host import stored
 from autoshard.verify.plan.layout import Holding
 from autoshard.verify.plan.program import PROGRAM_OP, Body, Graph, Node, element_bytes
 from autoshard.verify.plan.rules import Rule
+from autoshard.verify.plan.work import is_update
 
 Span = tuple[int, int]
 
@@ -297,8 +298,7 @@ class Lives:
             rule = self.rules.get(op.id)
             if op.regions or rule is None:
                 continue
-            updates = op.kind == "dynamic_update_slice" or op.kind.startswith("scatter")
-            updates = updates and op.results[0] in exists and op.operands.count(op.operands[0]) == 1
+            updates = is_update(op) and op.results[0] in exists and op.operands.count(op.operands[0]) == 1
             if updates and op.kind == "dynamic_update_slice":  # what is longer than a block is written into a copy
                 part = self.flow.graph.values[op.operands[1]].shape
                 runs = zip(*rule.operands[:2], self.flow.defined[op.results[0]].runs, part, strict=True)

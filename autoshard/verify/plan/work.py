@@ -269,6 +269,11 @@ def made_bytes(op: Node, placed: Placed, graph: Graph) -> float:
     return sum(_block(dims, n) * size for dims, size in zip(placed.rule.results, sizes, strict=True))
 
 
+def is_update(op: Node) -> bool:
+    """Whether an op writes a part of its first operand."""
+    return op.kind == "dynamic_update_slice" or op.kind.startswith("scatter")
+
+
 def moved_bytes(op: Node, placed: Placed, graph: Graph, exists: set[int]) -> float:
     """Bytes one execution reads and writes in the memory of one device.
 
@@ -277,7 +282,7 @@ def moved_bytes(op: Node, placed: Placed, graph: Graph, exists: set[int]) -> flo
     """
     rule, n = placed.rule, _local(placed.rule, placed)
     lookup = op.kind in ("gather", "dynamic_slice")
-    spot = lookup or op.kind == "dynamic_update_slice" or op.kind.startswith("scatter")
+    spot = lookup or is_update(op)
     total = 0.0
     tensors = [*zip((*op.operands, *op.results), (*rule.operands, *rule.results), strict=True)]
     for k, (v, factors) in enumerate(tensors):
