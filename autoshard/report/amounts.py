@@ -1,8 +1,10 @@
 """Seconds and bytes for people."""
 
+import re
+
 from autoshard.units import seconds_text
 
-__all__ = ["above_text", "bytes_text", "count_text", "seconds_text"]
+__all__ = ["above_text", "bytes_text", "count_text", "seconds_text", "units_text"]
 
 
 def bytes_text(amount: float) -> str:
@@ -16,6 +18,15 @@ def bytes_text(amount: float) -> str:
             value = amount / 1024**power
             return f"{value:.4g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
     return f"{amount:.0f} B"
+
+
+def units_text(sentence: str) -> str:
+    """A sentence for tables and pages: the bytes that it counts in full are told in binary units.
+
+    >>> units_text("at least 86652887048 bytes are live at once, the limit is 14602888806 bytes")
+    'at least 80.7 GiB are live at once, the limit is 13.6 GiB'
+    """
+    return re.sub(r"\b(\d{4,}) bytes\b", lambda found: bytes_text(int(found[1])), sentence)
 
 
 def count_text(amount: float) -> str:

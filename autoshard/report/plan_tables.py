@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from autoshard.constraints import HostMemoryLimit, MemoryLimit
 from autoshard.constraints.registry import read_only
-from autoshard.report.amounts import bytes_text, count_text, seconds_text
+from autoshard.report.amounts import bytes_text, count_text, seconds_text, units_text
 from autoshard.report.rows import input_groups, traffic
 
 if TYPE_CHECKING:
@@ -310,7 +310,7 @@ def _meshes(plan: Json) -> "list[RenderableType]":
     rows = sorted(search["tried"], key=lambda r: (r["objective_s"] is None, r["objective_s"] or 0.0))
     for row in rows[:MOST_MESHES]:
         cost, bound, peak = row["objective_s"], row["bound_s"], row["peak_bytes"]
-        why = row["reason"].split("\n")[0]
+        why = units_text(row["reason"].split("\n")[0])
         says = {"alike": f"as {row['reason']}", "cannot be": why, "none found": why, "out of time": "out of time"}
         table.add_row(
             _mesh_text(row["mesh"]), "" if cost is None else seconds_text(cost),
@@ -344,6 +344,6 @@ def _baselines(plan: Json) -> "list[RenderableType]":
             "no plan" if cost is None else seconds_text(cost),
             times,
             "" if peak is None else bytes_text(peak),
-            row.get("reason") or "",
+            units_text(row.get("reason") or ""),
         )
     return [table]

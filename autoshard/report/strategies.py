@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from autoshard.errors import InputError
-from autoshard.report.amounts import bytes_text, seconds_text
+from autoshard.report.amounts import bytes_text, seconds_text, units_text
 from autoshard.report.plan_tables import plain_table, stdout_console
 
 Json = Mapping[str, Any]
@@ -24,11 +24,12 @@ def print_sweep(keys: Sequence[str], rows: Sequence[Json]) -> None:
     quickest = min((row["step_s"] for row in rows if row["step_s"] is not None), default=None)
     for row in rows:
         step, mfu, gap, peak = row["step_s"], row["mfu"], row["gap"], row["peak_bytes"]
+        why = units_text((row["reason"] or "").split("\n")[0])
         table.add_row(
             *(row[key] for key in keys), row["status"] if step is None else seconds_text(step),
             "" if mfu is None else f"{mfu:.1%}", "" if gap is None else f"{gap:.2%}",
             "" if peak is None else bytes_text(peak), f"{row['seconds']:.1f}",
-            "quickest" if step is not None and step == quickest else (row["reason"] or "").split("\n")[0][:60],
+            "quickest" if step is not None and step == quickest else why[:60],
         )  # fmt: skip
     stdout_console().print(table)
 
@@ -55,7 +56,7 @@ def print_comparison(data: Json) -> None:
         table.add_row(
             name, row["status"] if cost is None else seconds_text(cost), "" if regret is None else f"{regret:.2%}",
             "" if peak is None else bytes_text(peak), f"{row['seconds']:.2f}",
-            row["reason"] or (row["status"] if row["status"] != "found" else ""),
+            units_text(row["reason"]) or (row["status"] if row["status"] != "found" else ""),
         )  # fmt: skip
     console.print(table)
 

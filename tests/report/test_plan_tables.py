@@ -104,6 +104,13 @@ def test_a_bound_of_the_last_stage_is_not_told_of_all_plans() -> None:
     assert "no plan of the last of 2 stages takes less than 12 ms" in told
 
 
+def test_why_a_baseline_has_no_plan_is_told_in_the_units_of_the_table() -> None:
+    why = "memory: at least 86652887048 bytes are live at once, the limit is 14602888806 bytes"
+    baseline = {"name": "data", "objective_s": None, "peak_bytes": None, "reason": why}
+    told = summary(small_plan() | {"baselines": [baseline]}, width=160)
+    assert "at least 80.7 GiB are live at once, the limit is 13.6 GiB" in told
+
+
 def test_no_line_is_wider_than_asked() -> None:
     for width in (60, 80, 120):
         assert max(map(len, summary(small_plan(), width=width).splitlines())) <= width

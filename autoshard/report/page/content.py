@@ -11,6 +11,7 @@ from autoshard.plan_record import PlanRecord
 from autoshard.program.program import Op, Origin
 from autoshard.program.rule import factor_name
 from autoshard.program.schedule import PROGRAM, Use
+from autoshard.report.amounts import units_text
 from autoshard.report.page.columns import Numbered, Ragged, finite, short
 from autoshard.report.view.memory import memory_view
 from autoshard.report.view.outline import outline
@@ -103,7 +104,8 @@ class _Content:
             "limit_from": None if limit is None else limit.source,
             "host_limit_bytes": next((limit_on_host.bytes for limit_on_host in plan.stated_as(HostMemoryLimit)), None),
             "baselines": [
-                {"name": b.name, "objective_s": b.objective_s, "peak_bytes": b.peak_bytes, "reason": b.reason}
+                {"name": b.name, "objective_s": b.objective_s, "peak_bytes": b.peak_bytes,
+                 "reason": units_text(b.reason)}
                 for b in plan.baselines
             ],
             "notes": list(plan.notes),

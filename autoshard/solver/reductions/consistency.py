@@ -115,9 +115,8 @@ def usage_consistency(work: Work) -> int:
         usages = records(work)
         least = usages.live(usages.low, work.slots)
         if len(least) and int(least.max()) > work.limit:
-            raise Infeasible(
-                f"memory: at least {int(least.max())} is live at once whatever is chosen, the limit is {work.limit}"
-            )
+            held = f"at least {int(least.max())} bytes are live at once whatever is chosen"
+            raise Infeasible(f"memory: {held}, the limit is {work.limit} bytes")
         room = work.limit - range_max(least, usages.start, usages.stop)
         fits: dict[int, np.ndarray] = {}
         for r in np.flatnonzero(usages.high - usages.low > room).tolist():
