@@ -100,9 +100,11 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
 
     The data goes to a temporary file in the same directory, which then takes the name. Where the path is a symbolic
     link, its target is replaced and the link stays. A path that is no ordinary file (``/dev/stdout``, a pipe) is
-    written to directly.
+    written to directly; ``-`` is refused.
     """
     path = Path(path)
+    if path.parts[:1] == ("-",):
+        raise InputError(f"{path} is taken for no file: text is printed where no file is named, or give /dev/stdout")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file() and not path.is_dir():

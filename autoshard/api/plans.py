@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from autoshard.constraints import MatchedKernel
 from autoshard.constraints.kernels_of import called_in, with_kernels
@@ -50,6 +50,14 @@ class Plan(PlanRecord):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as its file is: without the function and what differs from run to run."""
         return type(self).from_dict, ({**self.to_dict(), "config": self.config},)
+
+    def __copy__(self) -> Self:
+        """The plan itself: it does not change."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """The plan itself: it does not change."""
+        return self
 
     def _repr_html_(self) -> str:
         """In notebooks: the verdict, baselines and the largest inputs."""

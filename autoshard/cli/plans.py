@@ -44,6 +44,8 @@ def solve(
     from autoshard.devices import simulate_devices
     from autoshard.units import seconds
 
+    if quiet and verbose:
+        raise InputError("--quiet prints nothing but errors, --verbose prints all tables: give one of them")
     settings = config_of(config, changes, mesh, hardware)
     try:
         limit_s = seconds(number_or_text(time_limit)) if time_limit is not None else settings.time_limit_s

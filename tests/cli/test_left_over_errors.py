@@ -1,5 +1,6 @@
 """Bad input that once ended in a traceback, hung, or passed for another answer."""
 
+import copy
 import json
 import pickle
 import subprocess
@@ -116,6 +117,27 @@ def test_search_options_of_a_wrong_kind_are_told(name: str, value: Any) -> None:
 def test_a_mesh_of_too_many_devices_is_told() -> None:
     with pytest.raises(InputError, match="the mesh has 10000000000 devices"):
         autoshard.plan(lambda x: x * 2, X, mesh={"a": 10**10}, hardware="cpu_sim")
+
+
+def test_a_copy_of_a_plan_still_runs() -> None:
+    plan = autoshard.plan(lambda x: -x, X, mesh={"a": 2}, hardware="tpu_v5e")
+    for again in (copy.copy(plan), copy.deepcopy({"plan": plan})["plan"]):
+        assert np.array_equal(again.jit()(np.ones((8, 16), np.float32)), -np.ones((8, 16)))
+
+
+def test_no_file_is_written_by_the_name_that_means_standard_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["schema", "config", "-o", "-"]) == 2
+    assert "text is printed where no file is named" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_quiet_and_verbose_are_not_taken_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "c.yaml").write_text(CONFIG.format(function="builtins:abs"))
+    assert main(["solve", str(tmp_path / "c.yaml"), "-q", "-v"]) == 2
+    assert "give one of them" in capsys.readouterr().err
 
 
 def test_a_plan_is_pickled_as_its_file_is() -> None:
