@@ -18,9 +18,10 @@ from autoshard.planning.decision import (
     earlier_fit,
     finish,
     interrupted_in,
+    is_close,
     progress_words,
 )
-from autoshard.planning.fitting import allowed, anything, doubt, entries, first_fit, fits_within
+from autoshard.planning.fitting import allowed, annealed, anything, doubt, entries, first_fit, fits_within
 from autoshard.planning.heap import give_back
 from autoshard.planning.model import Model
 from autoshard.planning.no_plan import NoAnswerError, no_answer
@@ -106,7 +107,7 @@ class _Run:
         self.known = known = best_start(model, self.starts, limit)
         if not self.soon:
             self.known = known = self._loosely(limit, free.assignment, known)
-            if known is not None and (self._close(known[0]) or interrupted_in(self.rounds)):
+            if known is not None and (is_close(known[0], self.bound, self.options) or interrupted_in(self.rounds)):
                 return self._finished(known)
         if interrupted_in(self.rounds):  # no further work, which may take long: the best seen is the answer
             raise KeyboardInterrupt
@@ -145,17 +146,19 @@ class _Run:
     def _out_of_time(self) -> Decision:
         if self.known is None:
             raise NoAnswerError(self.model, False, True, doubt(self.rounds), Stopped.TIME, self.seen) from None
-        solution, schedule, memory = self.known
-        return self._finished((replace(solution, stats=solution.stats | {"stopped": Stopped.TIME}), schedule, memory))
+        stats = self.known[0].stats | {"stopped": Stopped.TIME}
+        return self._finished((replace(self.known[0], stats=stats), *self.known[1:]))
 
     def _in_rounds(self, limit: int, free: Sequence[int]) -> Decision:
         model, room = self.model, self.model.memory
         nearest: Sequence[int] | None = free
         chosen: dict[int, frozenset[int]] = {}
-        full: dict[int, frozenset[int]] = {}
+        full = self._nothing_fits({}, free, limit) if self.known is None else {}
+        few = is_few(model.repeats.network.n_nodes, self.options.effort)
+        if few or self.known is None:
+            ways = (self._annealed, self._first) if few else (self._first, self._annealed)
+            self.known = next((plan for plan in (way(limit, free) for way in ways) if plan is not None), None)
         if self.known is None:
-            full = self._nothing_fits(full, free, limit)
-            self.known = self._first(limit, free)
             self._at_all(limit)
         stopped = Stopped.INTERRUPT if interrupted_in(self.rounds) else None
         solved: dict[int, frozenset[int]] | None = None
@@ -300,14 +303,6 @@ class _Run:
     def _finished(self, known: Known) -> Decision:
         return finish(self.model, *known, self.bound, self.rounds, self.proofs)
 
-    def _close(self, solution: Solution) -> bool:
-        """Whether a plan is within the accepted gap, or nearly: a certificate may prove a little less than the bound
-        that the search ended with.
-        """
-        return solution.cost is not None and solution.cost - self.bound <= 1.1 * self.options.accepted_gap * abs(
-            solution.cost
-        )
-
     def _loosely(self, limit: int, free: Sequence[int], known: Known | None) -> Known | None:
         """A plan within the limit by a few searches of the network as it is, which knows nothing of copies for one use:
         under a loose limit it is close to their bound, and what copies hold need not be worked out."""
@@ -323,6 +318,11 @@ class _Run:
 
         loose = self._fitted(limit, free, _LOOSE_SHARE, _LOOSE_TRIES, search, model.repeats.network)
         return known if loose is None or (known is not None and cheaper(known[0], loose[0])) else loose
+
+    def _annealed(self, limit: int, free: Sequence[int]) -> Known | None:
+        """What annealing finds, in small networks; what is known, where that is no dearer."""
+        wanted = self.small and self._entries <= WHOLE_ENTRIES and not interrupted_in(self.rounds)
+        return annealed(self.model, limit, free, self.options, self.known) if wanted else self.known
 
     def _first(self, limit: int, free: Sequence[int]) -> Known | None:
         """A first plan within the limit, which later searches are to beat."""

@@ -15,6 +15,7 @@ from autoshard.plan_record import BoundProof, JointOptimum, StageRecord
 from autoshard.planning.certified import Proved
 from autoshard.planning.model import Model, Problem
 from autoshard.program.schedule import Schedule
+from autoshard.search_options import SearchOptions
 from autoshard.solver.incumbent import Progress
 from autoshard.solver.network import evaluate
 from autoshard.solver.solution import Solution, Stopped
@@ -149,6 +150,12 @@ def earlier_fit(model: Model, solution: Solution, limit: int, known: Known | Non
 def cheaper(one: Solution, other: Solution) -> bool:
     """Whether one solution has a plan that costs less, or the other has none."""
     return one.cost is not None and (other.cost is None or one.cost < other.cost)
+
+
+def is_close(solution: Solution, bound: int, options: SearchOptions) -> bool:
+    """Whether a plan is within the accepted gap of a bound, or nearly: a certificate may prove a little less than the
+    bound that the search ended with."""
+    return solution.cost is not None and solution.cost - bound <= 1.1 * options.accepted_gap * abs(solution.cost)
 
 
 def assumptions(problem: Problem) -> list[str]:

@@ -5,13 +5,15 @@ This proves nothing: its plan is what the search of the whole network has to be 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from typing import Any
 
 from autoshard.deadline import Deadline
+from autoshard.planning.decision import Known, best_start, cheaper
 from autoshard.planning.model import Model
 from autoshard.search_options import SearchOptions
-from autoshard.solver.network import CostNetwork, usage_profile, without_costs
+from autoshard.solver.network import CostNetwork, evaluate, usage_profile, without_costs
 from autoshard.solver.solution import Solution, Stopped
 
 _ANYTHING_SHARE, _ANYTHING_EFFORT = 0.05, 0.3
@@ -20,6 +22,8 @@ _ALLOWED_SHARE, _ALLOWED_EFFORT, _ALLOWED_LEAST_S = 0.4, 15.0, 4.0
 """The part of what is left of a time limit, and the seconds of CP-SAT's deterministic time at effort 1, that an engine
 without costs may take; with fewer seconds than the last it is not asked: it seldom ends sooner."""
 ONE_ENGINE = "CP-SAT says that none exists, which nothing else confirms"
+_ANNEALED_SHARE = 0.2
+"""The part of what is left of a time limit in which rounds of annealing may begin."""
 _EXACT = 5
 """How often the limit is tightened by exactly the excess, before larger steps."""
 
@@ -60,6 +64,25 @@ def first_fit(
         if slack in (low, high):
             return None
     return None
+
+
+def annealed(
+    model: Model, limit: int, near: Sequence[int], options: SearchOptions, known: Known | None
+) -> Known | None:
+    """A plan that annealing finds in a network that knows of all moments; what is known, where that is no dearer.
+
+    near: an assignment whose cost tells what steps may cost.
+    """
+    from autoshard.solver.local.annealing import anneal
+
+    options.say("looking for a plan within the memory limit by annealing")
+    until, nodes = options.deadline.part(_ANNEALED_SHARE), model.repeats.network.n_nodes
+    network, cost = model.within(limit, model.memory.all_of_them()), evaluate(model.with_limit(None), near).cost
+    chosen = anneal(network, nodes, near, abs(cost or 0), options.seed, lambda: not until.passed)
+    found = best_start(model, [] if chosen is None else [chosen[:nodes]], limit)
+    if found is None or (known is not None and not cheaper(found[0], known[0])):
+        return known
+    return replace(found[0], stats={"stopped": Stopped.COPIES}), *found[1:]
 
 
 def anything(network: CostNetwork, deadline: Deadline) -> list[Sequence[int]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from autoshard import NotFoundError, OutOfTimeError, solver
 from autoshard.deadline import Deadline
-from autoshard.planning.fitting import allowed, doubt, first_fit
+from autoshard.planning.fitting import allowed, annealed, doubt, first_fit
 from autoshard.planning.no_plan import NoAnswerError
 from autoshard.search_options import SearchOptions
 from autoshard.solver.network import CostNetwork, Usage
@@ -67,3 +67,31 @@ def test_an_engine_that_would_get_too_little_time_is_not_asked() -> None:
     rounds: list[dict[str, Any]] = []
     assert allowed(NETWORK, SearchOptions(deadline=Deadline.after(5)), rounds) == []
     assert rounds == []
+
+
+def annealing_of(limit: int, known: Any = None) -> Any:
+    """What annealing comes to within a limit of the two states, which fit by what they hold with their copies."""
+    model: Any = SimpleNamespace(
+        schedule=lambda a: a,
+        simulate=lambda a: SimpleNamespace(peak_bytes=HOLD[a[0]]),
+        memory=SimpleNamespace(all_of_them=dict),
+        repeats=SimpleNamespace(network=NETWORK),
+        with_limit=lambda _: replace(NETWORK, costs=(np.array([4, 5]),), usage_limit=None),
+        within=lambda room, _: replace(NETWORK, costs=(np.array([4, 5]),), usage_limit=room),
+    )
+    return annealed(model, limit, [0], SearchOptions(), known)
+
+
+def test_annealing_gives_the_cheapest_plan_that_fits() -> None:
+    assert annealing_of(13)[0].assignment == (0,)
+    assert annealing_of(9)[0].assignment == (1,)
+
+
+def test_what_annealing_finds_is_simulated_before_it_is_known() -> None:
+    assert annealing_of(12) is None  # counted, the first state fits; with its copies it does not
+
+
+def test_what_is_known_stays_where_annealing_finds_nothing_cheaper() -> None:
+    known = (Solution((1,), 5, 0, "feasible"), None, None)
+    assert annealing_of(5, known) is known
+    assert annealing_of(9, known) is known

@@ -22,6 +22,8 @@ from autoshard.solver.dual.fixing import Part, reduced_costs, restrict
 from autoshard.solver.dual.flat import Flat, flatten
 from autoshard.solver.dual.settling import Stop
 from autoshard.solver.local import search
+from autoshard.solver.local.annealed import annealed_from
+from autoshard.solver.local.annealing import Heat, _run
 from autoshard.solver.local.lookahead import decode_consistently
 from autoshard.solver.reductions import reduce_network
 from autoshard.solver.reductions.dominance import compiled_comparison
@@ -137,6 +139,16 @@ def searched(flat: Flat, prices: np.ndarray, chosen: np.ndarray) -> list[Any]:
     return found
 
 
+def heated(network: CostNetwork) -> list[Any]:
+    """Short runs of annealing: where all nodes decide, and where half of them follow."""
+    found: list[Any] = []
+    for decisions in (network.n_nodes, network.n_nodes // 2):
+        best, random_state = np.zeros(network.n_nodes, dtype=np.int64), np.array([7], dtype=np.uint64)
+        cost = _run(annealed_from(network, decisions), best, Heat(300, 900.0, 9.0, 9e4, 3e3), random_state)
+        found.append([str(float(cost[0])), *listed(best, random_state)])
+    return found
+
+
 def results() -> dict[str, Any]:
     """Per network and per function what comes out."""
     out: dict[str, Any] = {}
@@ -161,6 +173,7 @@ def results() -> dict[str, Any]:
         found.append(searched(flat, prices, chosen))
         if flat.limit is not None:
             found.append(priced(dual, chosen))
+            found.append(heated(network))
         node = max(work.nodes(), key=lambda i: len(work.tables[i]))
         found += listed(compiled_comparison(work.cost(node), list(work.tables[node].values())))
         reduced = work.copy()
