@@ -21,6 +21,8 @@ from autoshard.solver.solution import Stopped
 
 NEARBY = 150
 """Decisions around a value that are solved again."""
+NEAREST = 20
+"""Those that are solved again first: with little work, many decisions that begin anywhere may end far too dear."""
 EFFORT = 0.02
 """Work of pricing one alternative, as a share of the plan's effort."""
 
@@ -114,16 +116,23 @@ class Alternatives:
         from autoshard.solver import solve
 
         assert self.start is not None
-        members = self._near(cls)
-        local = self._local(members, cls, states)
-        solution = solve(local, effort=self.options.effort_of_one(EFFORT), seed=self.options.seed)
-        if solution.stopped is Stopped.INTERRUPT:  # the next one would be asked all the same
-            raise KeyboardInterrupt
-        if solution.assignment is None or solution.cost is None or solution.cost >= IMPOSSIBLE:
+        whole = [states[0] if node == cls else state for node, state in enumerate(self.start)]
+        found = False
+        for many in (NEAREST, NEARBY):  # what few decisions give is where the search among many begins
+            members = self._near(cls, many)
+            known = [states.index(whole[node]) if node == cls else whole[node] for node in members]
+            local = self._local(members, cls, states)
+            effort = self.options.effort_of_one(EFFORT)
+            solution = solve(local, effort=effort, seed=self.options.seed, starts=[known])
+            if solution.stopped is Stopped.INTERRUPT:  # the next one would be asked all the same
+                raise KeyboardInterrupt
+            if solution.assignment is None or solution.cost is None or solution.cost >= IMPOSSIBLE:
+                continue
+            found = True
+            for node, choice in zip(members, solution.assignment, strict=True):
+                whole[node] = states[choice] if node == cls else choice
+        if not found:
             return None
-        whole = list(self.start)
-        for node, choice in zip(members, solution.assignment, strict=True):
-            whole[node] = states[choice] if node == cls else choice
         evaluated = evaluate(self.network, whole)
         if evaluated.cost is None or not evaluated.feasible:
             return None
@@ -135,13 +144,13 @@ class Alternatives:
         extra = (evaluated.cost - base) * self.model.encoded.tick_s
         return Alternative(sharding, extra, peak, moved, limit is None or peak <= limit)
 
-    def _near(self, root: int) -> list[int]:
-        """At most `NEARBY` nodes, those nearest to the root, itself included."""
+    def _near(self, root: int, many: int) -> list[int]:
+        """At most so many nodes, those nearest to the root, itself included."""
         seen = {root: None}
         queue = deque([root])
-        while queue and len(seen) < NEARBY:
+        while queue and len(seen) < many:
             for other, _ in self._around[queue.popleft()]:
-                if other not in seen and len(seen) < NEARBY:
+                if other not in seen and len(seen) < many:
                     seen[other] = None
                     queue.append(other)
         return sorted(seen)

@@ -49,6 +49,27 @@ def test_in_a_small_program_the_figure_is_exact(found: Plan) -> None:
         assert other.extra_s == pytest.approx(exact.extra_s, abs=4 * exact.other.rounding_s)
 
 
+def test_among_many_decisions_the_figure_of_a_value_laid_otherwise_is_exact_where_few_follow() -> None:
+    """Few decisions around the value are solved first: among 150, little work ended at 7 times the figure."""
+
+    def unit(rows):
+        return rows / jnp.linalg.norm(rows, axis=-1, keepdims=True)
+
+    def step(weights, images, texts):
+        def loss(w):
+            scores = unit(images @ w["images"]) @ unit(texts @ w["texts"]).T
+            return -jnp.trace(jax.nn.log_softmax(scores) + jax.nn.log_softmax(scores.T))
+
+        return jax.tree.map(lambda w, g: w - 0.1 * g, weights, jax.grad(loss)(weights))
+
+    square = SPEC((64, 64), jnp.float32)
+    weights = {"images": square, "texts": square}
+    contrasted = plan(step, weights, square, square, mesh={"data": 4, "model": 2}, hardware="cpu_sim")
+    told = {a.sharding: a.extra_s for a in contrasted.explain("weights/images")[0].alternatives}
+    columns = '[{}, {"data", "model"}]'
+    assert told[columns] == pytest.approx(contrasted.instead("weights/images", columns).extra_s, rel=1e-6)
+
+
 def test_no_alternative_is_cheaper_than_a_proven_optimum(found: Plan) -> None:
     assert found.status == "optimal"
     others = Alternatives(found)
