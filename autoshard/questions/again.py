@@ -31,6 +31,7 @@ from autoshard.planning.sharing import unpriced
 from autoshard.planning.stages import StagePlan, decide_staged, stated_stages
 from autoshard.program.as_json import plain
 from autoshard.program.program import Program
+from autoshard.questions.carried import carry_notes
 from autoshard.search.strategy import decide_by, settled
 from autoshard.search_options import RECORDED, SearchOptions
 from autoshard.sharding.layout import AtomMesh, Layout
@@ -158,7 +159,9 @@ def solve_again(
     model = build_model(problem_of(plan, changed), options.progress)
     kept = kept_pins(plan, new_pins(plan, changed.pins))
     decision = decide_again(plan, model, options, kept=kept)
-    return plan_of(plan, model, changed, decision, options, kept)
+    found = plan_of(plan, model, changed, decision, options, kept)
+    carried = carry_notes(found.program, found.schedule, model.shared.tables)
+    return replace(found, notes=(*found.notes, *carried))
 
 
 def kept_pins(plan: PlanRecord, pins: Sequence[MatchedPin]) -> tuple[MatchedPin, ...]:
@@ -201,7 +204,9 @@ def decide_again(
     if by is not None and by.name not in SEARCHES:
         return decide_by(replace(model, problem=stated), by, options)
     by_name = None if plan.options is None else plan.options.strategy
-    if plan.stages or (by_name is None and any(level for pin in stated.pins for level in pin.priorities)):
+    ordered = any(level for pin in stated.pins for level in pin.priorities)
+    in_stages = ordered or by is not None or by_name is not None or any(stage.name for stage in plan.stages)
+    if in_stages if plan.stages else (by_name is None and ordered):
         stages = stages_again(plan, replace(model, problem=stated))
         first = len(stages) if since is None else since
         stages = [replace(s, pins=(*s.pins, *kept)) if k >= first else s for k, s in enumerate(stages)]

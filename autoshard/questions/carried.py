@@ -49,6 +49,12 @@ def carry_notes(program: Program, schedule: Schedule, tables: ReshardTables) -> 
     return tuple(notes)
 
 
+def returned_otherwise(program: Program, schedule: Schedule) -> tuple[str, ...]:
+    """The outputs that are the next values of inputs by path or place, and leave otherwise than these come in."""
+    pairs = carried_state(program).items()
+    return tuple(program.output_names[k] for k, value in pairs if not _ends(program, schedule, k, value)[2])
+
+
 def _candidates(program: Program) -> Iterator[tuple[int, int]]:
     """(output slot, input value) where the output may be the input's next value.
 

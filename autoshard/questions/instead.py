@@ -13,6 +13,7 @@ from autoshard.constraints.giving_way import displaced
 from autoshard.errors import InputError, ShardingError
 from autoshard.plan_record import PlanRecord
 from autoshard.questions.again import Changed, solve_again, stated_pins
+from autoshard.questions.carried import returned_otherwise
 from autoshard.questions.diff import PlanDiff, diff_plans
 from autoshard.questions.explain import addressed
 from autoshard.report.amounts import bytes_text, seconds_text
@@ -28,7 +29,8 @@ class Instead:
     """A plan beside the one in which some values have another sharding.
 
     values: names of the values asked about; `now`: their shardings in the plan; `asked`: the other sharding. replaced:
-    statements that gave way. other: the plan with that sharding. diff: from the plan to the other one.
+    statements that gave way. other: the plan with that sharding. diff: from the plan to the other one. freed: outputs
+    that leave otherwise than the inputs whose next values they are come in, in the other plan alone.
     """
 
     values: tuple[str, ...]
@@ -38,11 +40,18 @@ class Instead:
     plan: PlanRecord
     other: PlanRecord
     diff: PlanDiff
+    freed: tuple[str, ...] = ()
 
     @property
     def extra_s(self) -> float:
         """Seconds per step that the other plan takes more (less than 0: it is quicker)."""
         return self.other.objective_s - self.plan.objective_s
+
+    def _in_the_way(self) -> str:
+        """Why the other plan costs less."""
+        if self.replaced:
+            return "a statement stood in the way"
+        return "carried state stood in the way" if self.freed else "the plan was not proved to be the best"
 
     @property
     def least_extra_s(self) -> float:
@@ -60,7 +69,8 @@ class Instead:
 
         return {
             "values": list(self.values), "now": list(self.now), "instead": self.asked, "strategy": self.plan.strategy,
-            "replaced": list(self.replaced), "plan": told(self.plan), "other": told(self.other),
+            "replaced": list(self.replaced), "freed": list(self.freed),
+            "plan": told(self.plan), "other": told(self.other),
             "extra_s": self.extra_s, "least_extra_s": self.least_extra_s,
             "extra_share": self.extra_s / max(self.plan.objective_s, 1e-30),
             "extra_bytes": self.other.memory.peak_bytes - self.plan.memory.peak_bytes,
@@ -71,6 +81,8 @@ class Instead:
         names = ", ".join(self.values[:4]) + (f" and {len(self.values) - 4} more" if len(self.values) > 4 else "")
         lines = [f"{names}: {self.asked} instead of {' / '.join(dict.fromkeys(self.now))}"]
         lines += [f"  in place of {text}" for text in self.replaced]
+        if self.freed:
+            lines += [f"  {note}" for note in self.other.notes if note not in self.plan.notes]
         if self.plan.strategy is not None:
             lines.append(f"  both decided by strategy {self.plan.strategy}, not by cost alone")
         if self.other.run.get("interrupted"):
@@ -84,7 +96,7 @@ class Instead:
         else:
             lines.append(
                 f"  costs {seconds_text(-extra)} less{share}: {seconds_text(a)} -> {seconds_text(b)}; "
-                + ("a statement stood in the way" if self.replaced else "the plan was not proved to be the best")
+                + self._in_the_way()
             )
         if self.least_extra_s > 0:
             lines.append(f"  proven: no plan with it costs less than {seconds_text(self.least_extra_s)} more")
@@ -136,9 +148,11 @@ def instead(
     _, lost = displaced(stated_pins(plan), [pin])
     other = solve_again(plan, Changed((pin,)), options)
     names, now = _names(plan, pin.values, pin.outputs)
+    before = returned_otherwise(plan.program, plan.schedule)
     return Instead(
         names, now, str(pin.sharding), tuple(pin.told for pin in lost), plan, other,
         diff_plans(plan, other),
+        tuple(n for n in returned_otherwise(other.program, other.schedule) if n not in before),
     )  # fmt: skip
 
 

@@ -244,3 +244,25 @@ def test_what_the_plan_has_anyway_makes_no_stage() -> None:
         assert [str(f) for f in check_plan(data).findings] == []
         assert check_derived(data, asked_for(*pins)).status is Status.OK
         assert check_bound(data).status is Status.OK
+
+
+def test_where_the_statement_with_the_only_priority_gives_way_there_are_no_stages() -> None:
+    """docs/explain.md: the answer verifies; its pins are of one priority then, as in a plan that is made with them."""
+    staged = planned(Pin("out", '[{"x"}, {?}]', priority=2))
+    other = staged.instead("out", '[{"y"}, {}]').other
+    assert (len(staged.stages), other.stages) == (1, ())
+    assert check_plan(json.loads(json.dumps(other.to_dict()))).findings == ()
+
+
+def test_carried_state_that_gives_way_to_the_sharding_of_an_output_is_told() -> None:
+    """docs/explain.md: a proved optimum that is beaten so was called "not proved to be the best"."""
+
+    def descend(params: dict[str, Any], x: Any) -> Any:
+        gradient = jax.grad(lambda p: jnp.square(f(p, x)).mean())(params)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, params, gradient)
+
+    carried = plan(descend, PARAMS, X, mesh=MESH, hardware="tpu_v5e")
+    told = carried.instead("out/w1", '[{"y"}, {}]')
+    assert (carried.status, carried["params/w1"], told.freed) == ("optimal", "[{}, {}]", ("out/w1",))
+    assert "less" in str(told) and "; carried state stood in the way" in str(told)
+    assert "out/w1 leaves as" in str(told)
