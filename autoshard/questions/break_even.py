@@ -18,6 +18,7 @@ from autoshard.errors import InfeasibleError, InputError, OutOfTimeError
 from autoshard.plan_record import PlanRecord
 from autoshard.planning import Model, build_model
 from autoshard.program.program import Program
+from autoshard.program.ties import layout_ties
 from autoshard.questions.again import (
     KEEP,
     Changed,
@@ -68,7 +69,7 @@ def break_even(
     """
     if by not in BY:
         raise InputError(f"unknown break-even {by!r}; choices: {', '.join(BY)}")
-    rival = None if instead is None else pin_for(plan, pattern, instead)
+    rival = None if instead is None else _with_carried(plan, pin_for(plan, pattern, instead))
     kept, name, sharding = _kept(plan, pattern)
     options = options or quick_options(plan)
     quiet = replace(options, progress=None)
@@ -119,7 +120,18 @@ def _kept(plan: PlanRecord, pattern: str) -> tuple[MatchedPin, str, str]:
             f"{pattern!r} addresses {len(explained)} values with {len(shardings)} shardings; ask about one, such as "
             f"{explained[0].name}"
         )
-    return pin_for(plan, pattern, explained[0].sharding), explained[0].name, explained[0].sharding
+    name, sharding = explained[0].name, explained[0].sharding
+    return _with_carried(plan, pin_for(plan, pattern, sharding)), name, sharding
+
+
+def _with_carried(plan: PlanRecord, pin: MatchedPin) -> MatchedPin:
+    """The pin, of the inputs too whose next values its outputs are: the two are one decision in the plan, and an output
+    that is pinned alone would leave as no next call takes it.
+    """
+    names, ties = plan.program.output_names, layout_ties(plan.program)
+    tied = [(names[k], ties[k]) for k in pin.outputs if k in ties]
+    inputs = [v for name, v in tied if plan[name] == plan[plan.program.values[v].name] and v not in pin.values]
+    return replace(pin, values=(*pin.values, *inputs))
 
 
 @dataclass(frozen=True)
