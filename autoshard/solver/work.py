@@ -20,6 +20,8 @@ FORBIDDEN = np.int64(2**61)
 FORBIDDEN_FROM = np.int64(2**60)
 MAX_TOTAL = 2**59
 """Sum of the largest finite costs that the exact arithmetic can carry."""
+MAX_HELD = 2**61
+"""Sum of the largest amounts that it can carry, where a limit may bind."""
 
 TOGETHER = 1_000_000
 """Table entries that are looked through, and copied, together."""
@@ -210,7 +212,10 @@ def from_network(
         costs.append(np.asarray(given, dtype=np.int64)[domain])
         domains.append(domain)
     kept, kept_starts = joined([cost for cost in costs if cost is not None])
-    total = sum(np.maximum.reduceat(np.abs(kept), kept_starts).tolist()) if n else 0
+    total = 0
+    if n:  # as Python integers: the lowest of 64 bits has no opposite there
+        ends = np.maximum.reduceat(kept, kept_starts).tolist(), np.minimum.reduceat(kept, kept_starts).tolist()
+        total = sum(max(high, -low) for high, low in zip(*ends, strict=True))
 
     tables: list[dict[int, np.ndarray]] = [{} for _ in range(n)]
     empty: list[Sequence[Held]] = [()] * n
@@ -221,7 +226,8 @@ def from_network(
         table = edge.costs
         if i == j:
             loop = np.ascontiguousarray(np.diagonal(table)).astype(np.int64)[domains[i]]
-            total += int(np.abs(loop[loop < IMPOSSIBLE]).max(initial=0))
+            fine = loop[loop < IMPOSSIBLE]
+            total += max(int(fine.max(initial=0)), -int(fine.min(initial=0)))
             costs[i] = clipped(work.cost(i) + np.where(loop >= IMPOSSIBLE, FORBIDDEN, loop))
             continue
         if len(domains[i]) < table.shape[0] or len(domains[j]) < table.shape[1]:
@@ -272,7 +278,7 @@ def _marked(tables: list[np.ndarray]) -> tuple[int, list[np.ndarray]]:
             for k, at in zip(hard, own_starts.tolist(), strict=True):
                 part = parts[begin + k]
                 marked[keys[begin + k]] = own[at : at + part.size].reshape(part.shape)
-        magnitude = np.maximum(high, -low).tolist()
+        magnitude = [max(top, -bottom) for top, bottom in zip(high.tolist(), low.tolist(), strict=True)]
         total += sum(most * times[key] for most, key in zip(magnitude, keys[begin:end], strict=True))
     return total, [marked[id(t)] if id(t) in marked else np.asarray(t, dtype=np.int64) for t in tables]
 
@@ -330,6 +336,12 @@ def _compress_times(network: CostNetwork, work: Work) -> None:
         work.limit = None
         work.note("times", work.times)
         return
+    amount = sum(max(most, -least) for most, least in zip(high.tolist(), low.tolist(), strict=True))
+    if amount > MAX_HELD:
+        raise InputError(
+            f"what the network holds adds up to as much as {amount:.3g}; at most {MAX_HELD:.3g} can be handled "
+            "exactly: use a coarser unit of amounts and limit"
+        )
     held: list[list[Held]] = [[] for _ in range(network.n_nodes)]
     for i, a, b, r in zip(node.tolist(), start.tolist(), stop.tolist(), np.flatnonzero(some).tolist(), strict=True):
         held[i].append(Held(a, b, np.asarray(held_amounts[r], dtype=np.int64)))

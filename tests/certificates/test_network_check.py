@@ -83,3 +83,36 @@ def test_what_is_no_contest_file_is_bad_input(
 
 def test_without_a_certificate_there_is_nothing_to_judge(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--certificate" in run(["network", "check", str(EXAMPLE)], capsys, code=2)["error"]
+
+
+@pytest.mark.parametrize(
+    ("what", "value", "says"),
+    [
+        ("usage_limit", 5.5, "usage_limit is 5.5, not a whole number"),
+        ("usage_limit", 2**61, "usage_limit is 2305843009213693952, not a whole number of 0 to 2**60"),
+        ("costs", [[-1.5, 2]], "expected whole numbers, found [-1.5, 2]"),
+        ("costs", [[True, 2]], "expected a list of whole numbers, found [True, 2]"),
+        ("usages", [["1", 2]], "expected a list of whole numbers, found ['1', 2]"),
+        ("usages", [[-5, 10**16]], "usages holds negative amounts, and such of 1000000000000000 or more beside them"),
+        ("intervals", [[0, 1, 2]], "expected [start, stop], found [0, 1, 2]"),
+    ],
+)
+def test_what_is_no_whole_number_of_a_network_is_not_judged(
+    what: str, value: Any, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = {"intervals": [[0, 1]], "costs": [[1, 2]], "usages": [[0, 0]]}
+    problem = {"nodes": nodes, "edges": {"nodes": [], "costs": []}, "usage_limit": 7}
+    (problem if what in problem else nodes)[what] = value
+    (tmp_path / "p.json").write_text(json.dumps({"problem": problem}))
+    assert says in run(["network", "check", str(tmp_path / "p.json"), "--certificate", "-"], capsys, code=2)["error"]
+
+
+def test_a_solution_that_holds_more_than_a_petabyte_is_not_feasible(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = {"intervals": [[0, 1]], "costs": [[1]], "usages": [[5 * 10**15]]}
+    problem = {"nodes": nodes, "edges": {"nodes": [], "costs": []}, "usage_limit": 2 * 10**15}
+    (tmp_path / "p.json").write_text(json.dumps({"problem": problem}))
+    (tmp_path / "s.json").write_text("[0]")
+    found = run(["network", "score", str(tmp_path / "p.json"), str(tmp_path / "s.json")], capsys, code=1)
+    assert found["feasible"] is False

@@ -53,10 +53,13 @@ def written(tmp_path: Path, data: Any) -> Path:
         (problem([[3, 1]], intervals=[[]], usages=[[9, 9]], usage_limit=0), 1),
         (problem([[3, 1]], intervals=[[5, 2]], usages=[[9, 9]], usage_limit=0), 1),
         (problem([[3, 1]], intervals=[[0, 5]], usages=[[0, 1]], usage_limit=0), 3),
+        (problem([[0, 5]], intervals=[[0, 1]], usages=[[5 * 10**15, 1]], usage_limit=2 * 10**15), 5),
+        (problem([[0, 5]], intervals=[[0, 1]], usages=[[10**30, 1]], usage_limit=2 * 10**15), 5),
     ],
     ids=[
         "no nodes", "one choice", "no edges", "nothing to choose", "infinite", "past int64", "twice the same pair",
-        "a node with itself", "never live", "ends before it begins", "no room",
+        "a node with itself", "never live", "ends before it begins", "no room", "more than a petabyte",
+        "amounts past int64",
     ],
 )  # fmt: skip
 def test_odd_problems_are_solved(data: Any, cost: int, tmp_path: Path) -> None:
@@ -136,3 +139,18 @@ def test_networks_may_be_built_of_lists() -> None:
 def test_networks_that_are_none_are_refused(costs: Any, edges: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         CostNetwork(costs, edges)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (problem([[0, 1]] * 3, intervals=[[0, 1]] * 3, usages=[[-(2**62)] * 2] * 3, usage_limit=5), "holds adds up to"),
+        (problem([[-(2**63)]] * 2, [([0, 1], [-(2**63)])]), "the costs of the network add up to as much as 2.77e+19"),
+        (problem([[0]], intervals=[[0, 1]], usages=[[1]], usage_limit=2**61), "a whole number of 0 or more (at most"),
+    ],
+)
+def test_sums_that_would_wrap_around_are_bad_input(
+    data: Any, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["network", "solve", str(written(tmp_path, data))]) == 2
+    assert says in capsys.readouterr().err

@@ -30,6 +30,8 @@ from autoshard.solver.solution import Solution
 
 LARGE_BYTES = 2**22
 """Text from this size on is read by compiled code, as long as it is regular."""
+MOST_LIMIT = 2**60
+"""The largest usage limit that can be held in exact arithmetic."""
 WRITING_S = 0.4
 """Seconds of the time limit that are kept back for the last check and for writing."""
 LEAST_SECONDS = 0.1
@@ -44,23 +46,28 @@ class Problem:
     network: CostNetwork
 
 
-def _vector(values: list, where: str) -> np.ndarray:
-    """int64 costs; anything at or above IMPOSSIBLE (files hold values past int64) becomes IMPOSSIBLE."""
+def _vector(values: list, where: str, most: int = IMPOSSIBLE) -> np.ndarray:
+    """Whole numbers as int64. most: what is larger (files hold values past int64) becomes that."""
     try:
         out = np.array(values) if values else np.zeros(0, dtype=np.int64)
         if out.dtype.kind in "fuO" and out.ndim == 1:  # what is past int64
-            out = np.array([_integer(v) for v in values], dtype=np.int64)
+            out = np.array([_integer(v, most) for v in values], dtype=np.int64)
     except (TypeError, ValueError, OverflowError) as problem:
         raise InputError(f"{where}: expected a list of integers, found {str(values)[:60]}") from problem
     if out.ndim != 1 or out.dtype != np.int64:
         raise InputError(f"{where}: expected a flat list of integers, found {str(values)[:60]}")
-    return np.minimum(out, IMPOSSIBLE)
+    return np.minimum(out, most)
 
 
-def _integer(value: Any) -> int:
+def _integer(value: Any, most: int) -> int:
     if isinstance(value, float) and not (value.is_integer() and abs(value) >= 2.0**63):
         raise ValueError(value)
-    return min(int(value), IMPOSSIBLE)
+    return min(int(value), most)
+
+
+def _most_used(limit: int | None) -> int:
+    """What larger amounts become: above the limit, and so is all else that is held beside it."""
+    return max(IMPOSSIBLE, 0 if limit is None else limit + 1)
 
 
 def read_problem(path: str | Path) -> Problem:
@@ -109,7 +116,9 @@ def _regular(raw: bytes, name: str) -> Problem | None:
         return None
     if len(pairs.lengths) != len(tables.lengths) or (pairs.lengths != 2).any():
         return None
-    if not np.isin(intervals.lengths, (0, 2)).all() or not (limit is None or (type(limit) is int and limit >= 0)):
+    if not np.isin(intervals.lengths, (0, 2)).all() or not (
+        limit is None or (type(limit) is int and 0 <= limit <= MOST_LIMIT)
+    ):
         return None
     ends = pairs.values.reshape(-1, 2)
     if ends.size and not 0 <= ends.min() <= ends.max() < n:
@@ -117,8 +126,10 @@ def _regular(raw: bytes, name: str) -> Problem | None:
     shapes = costs.lengths[ends]
     if (shapes.prod(axis=1) != tables.lengths).any():
         return None
-    for rows in (costs, amounts, tables):
-        np.minimum(rows.values, IMPOSSIBLE, out=rows.values)
+    for rows, most in ((costs, IMPOSSIBLE), (tables, IMPOSSIBLE), (amounts, _most_used(limit))):
+        np.minimum(rows.values, most, out=rows.values)
+    if (amounts.values < 0).any():
+        return None
     starts, stops = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
     live = intervals.lengths == 2
     starts[live], stops[live] = intervals.values.reshape(-1, 2).T
@@ -150,14 +161,23 @@ def _problem(data: Any, path: Path) -> Problem:
         ) from missing
     if not len(intervals) == len(node_costs) == len(amounts) or len(pairs) != len(edge_costs):
         raise InputError(f"{path}: lists of nodes or edges differ in length")
+    limit = problem.get("usage_limit")
+    if limit is not None and (type(limit) is not int or not 0 <= limit <= MOST_LIMIT):
+        raise InputError(
+            f"{path}: problem.usage_limit is {repr(limit)[:40]}; give a whole number of 0 or more (at most 2**60), or "
+            "leave it out"
+        )
     costs = [_vector(c, f"problem.nodes.costs[{i}]") for i, c in enumerate(node_costs)]
-    usages = []
+    usages, most = [], _most_used(limit)
     for i, (interval, amount) in enumerate(zip(intervals, amounts, strict=True)):
         start, stop = _interval(interval, f"{path}: problem.nodes.intervals[{i}]")
-        used = _vector(amount, f"problem.nodes.usages[{i}]")
+        used = _vector(amount, f"problem.nodes.usages[{i}]", most)
         if len(used) != len(costs[i]):
             raise InputError(f"{path}: node {i} has {len(costs[i])} costs but {len(used)} usages")
         usages.append((Usage(int(start), int(stop), used),) if start < stop and used.any() else ())
+    held = [usage.amounts for own in usages for usage in own]
+    if any((own < 0).any() for own in held) and any((own >= most).any() for own in held):
+        raise InputError(f"{path}: problem.nodes.usages holds negative amounts, and such of {most} or more beside them")
     edges_read = []
     for k in range(len(pairs)):
         pair = pairs[k]
@@ -175,13 +195,7 @@ def _problem(data: Any, path: Path) -> Problem:
                 f"{path}: edge {k} has {table.size} costs, its nodes have {shape[0]} x {shape[1]} strategies"
             )
         edges_read.append(Edge(pair[0], pair[1], table.reshape(shape)))
-    limit = problem.get("usage_limit")
-    if limit is not None and (type(limit) is not int or limit < 0):
-        raise InputError(f"{path}: problem.usage_limit is {limit!r}; give a whole number of 0 or more, or leave it out")
-    return Problem(
-        str(problem.get("name") or path.name),
-        CostNetwork(costs, edges_read, usages, None if limit is None else int(limit)),
-    )
+    return Problem(str(problem.get("name") or path.name), CostNetwork(costs, edges_read, usages, limit))
 
 
 def _interval(values: Any, where: str) -> tuple[int, int]:

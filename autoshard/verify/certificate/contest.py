@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from autoshard.errors import InputError, in_words
-from autoshard.verify.certificate.residual import FORBIDDEN_COST
+from autoshard.verify.certificate.exact import FORBIDDEN_COST
 
 
 @dataclass(frozen=True)
@@ -51,22 +51,33 @@ def read_network(path: Path) -> Network:
     try:
         problem = data["problem"]
         nodes, edges = problem["nodes"], problem["edges"]
+        limit = problem.get("usage_limit")
+        if limit is not None and (type(limit) is not int or not 0 <= limit <= 2**60):
+            raise ValueError(f"usage_limit is {str(limit)[:40]}, not a whole number of 0 to 2**60")
+        most = max(FORBIDDEN_COST, (limit or 0) + 1)  # amounts above the limit are as good as any other one above it
         costs = [_whole(c) for c in nodes["costs"]]
         usages: list[list[tuple[int, int, np.ndarray]]] = []
         for interval, amounts in zip(nodes["intervals"], nodes["usages"], strict=True):
-            usages.append([(int(interval[0]), int(interval[1]), _whole(amounts))] if len(interval) == 2 else [])
+            if not _is_pair(interval) and interval != []:
+                raise ValueError(f"expected [start, stop], found {str(interval)[:40]}")
+            usages.append([(interval[0], interval[1], _whole(amounts, most))] if interval else [])
         tables = []
-        for (i, j), table in zip(edges["nodes"], edges["costs"], strict=True):
+        for pair, table in zip(edges["nodes"], edges["costs"], strict=True):
+            if not _is_pair(pair):
+                raise ValueError(f"expected [first, second], found {str(pair)[:40]}")
+            i, j = pair
             if not (0 <= i < len(costs) and 0 <= j < len(costs)):
                 raise ValueError(f"an edge names node {max(i, j)} of {len(costs)}")
             tables.append((i, j, _whole(table).reshape(len(costs[i]), len(costs[j]))))
-        limit = problem.get("usage_limit")
         if len(usages) != len(costs) or not all(len(c) for c in costs):
             raise ValueError("nodes without strategies, or lists that differ in length")
         for own, c in zip(usages, costs, strict=True):
             if any(len(amounts) != len(c) for _, _, amounts in own):
                 raise ValueError("usages and costs of a node differ in length")
-        return Network(costs, tables, usages, None if limit is None else int(limit))
+        held = [amounts for own in usages for _, _, amounts in own]
+        if any((own < 0).any() for own in held) and any((own >= most).any() for own in held):
+            raise ValueError(f"usages holds negative amounts, and such of {most} or more beside them")
+        return Network(costs, tables, usages, limit)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as problem:
         raise InputError(f"{path}: not a contest problem: {in_words(problem)}") from None
 
@@ -114,9 +125,14 @@ def _json(path: Path) -> Any:
             gc.enable()
 
 
-def _whole(values: Any) -> np.ndarray:
-    """Whole numbers as int64; costs above `FORBIDDEN_COST`, which may not fit, become that."""
-    if not isinstance(values, list):
+def _is_pair(values: Any) -> bool:
+    return isinstance(values, list) and len(values) == 2 and all(type(v) is int for v in values)
+
+
+def _whole(values: Any, most: int = FORBIDDEN_COST) -> np.ndarray:
+    """Whole numbers as int64. most: what is larger (files hold values past 64 bits) becomes that."""
+    if not isinstance(values, list) or not set(map(type, values)) <= {int, float}:
         raise ValueError(f"expected a list of whole numbers, found {str(values)[:40]}")
-    out = np.array([min(int(v), FORBIDDEN_COST) for v in values] if values else [], dtype=np.int64)
-    return out
+    if any(type(v) is float and (v < 2.0**63 or not v.is_integer()) for v in values):
+        raise ValueError(f"expected whole numbers, found {str(values)[:40]}")
+    return np.array([int(min(v, most)) for v in values], dtype=np.int64)

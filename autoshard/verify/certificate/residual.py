@@ -4,20 +4,25 @@ Nothing here comes from the solver. Numbers are exact integers; costs at or abov
 certificate names a state by its index in the original network, even where others before it are gone.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import numpy as np
 
+from autoshard.verify.certificate.exact import (
+    ALLOWED_BELOW,
+    FORBIDDEN_COST,
+    MOST_TOTAL,
+    NOT_ALLOWED,
+    as_kept,
+    in_range,
+    largest,
+    summed,
+)
+from autoshard.verify.certificate.held import MOST_HELD, check_forgettable, stretches
 from autoshard.verify.certificate.stream import CertificateFault
 
-FORBIDDEN_COST = 10**15
-"""A cost of a network from this one on means that the choice is not allowed."""
-NOT_ALLOWED = 2**61  # what such a cost is kept as
-ALLOWED_BELOW = 2**60  # sums of costs that are allowed stay below this one
 LATEST = 2**62  # moments are at most so far from 0
-MOST_TOTAL = 2**59
-"""Networks whose costs add up to more cannot be checked in 64 bits."""
 
 
 class Residual:
@@ -43,7 +48,7 @@ class Residual:
         for c in costs:
             own = np.asarray(c, dtype=np.int64)
             fine = own < FORBIDDEN_COST
-            total += int(np.abs(own[fine]).max(initial=0))
+            total += largest(own[fine])
             self.most += int(own[fine].max()) if fine.any() else 0
             self.unary.append(np.where(fine, own, NOT_ALLOWED))
         marked: dict[int, tuple[np.ndarray, np.ndarray, int, int]] = {}  # a table that several edges share is read once
@@ -51,16 +56,17 @@ class Residual:
             if id(table) not in marked:
                 own = np.asarray(table, dtype=np.int64)
                 fine = own < FORBIDDEN_COST
-                largest = int(np.abs(own[fine]).max(initial=0))
-                most = int(own[fine].max()) if fine.any() else 0
-                marked[id(table)] = (table, own if fine.all() else np.where(fine, own, NOT_ALLOWED), largest, most)
-            _, own, largest, most = marked[id(table)]
-            total, self.most = total + largest, self.most + most
+                top, most = largest(own[fine]), int(own[fine].max()) if fine.any() else 0
+                marked[id(table)] = (table, own if fine.all() else np.where(fine, own, NOT_ALLOWED), top, most)
+            _, own, top, most = marked[id(table)]
+            total, self.most = total + top, self.most + most
+            if total >= MOST_TOTAL:
+                raise CertificateFault(f"the costs of the network add up to {total}, more than can be checked exactly")
             if i == j:
-                self.unary[i] = _sum(self._unary(i), np.ascontiguousarray(np.diagonal(own)))
+                self.unary[i] = summed(self._unary(i), np.ascontiguousarray(np.diagonal(own)))
             else:
                 self._add(i, j, own)
-        if total > MOST_TOTAL:
+        if total >= MOST_TOTAL:
             raise CertificateFault(f"the costs of the network add up to {total}, more than can be checked exactly")
         self.limit = limit
         records = []
@@ -70,6 +76,9 @@ class Residual:
                     amounts_held = np.asarray(amounts, dtype=np.int64)
                     if start < stop and amounts_held.any():
                         records.append((i, int(start), int(stop), amounts_held))
+        holds = sum(largest(amounts_held) for *_, amounts_held in records)
+        if holds > MOST_HELD:
+            raise CertificateFault(f"what the network holds adds up to {holds}, more than can be checked exactly")
         moments = sorted({t for _, a, b, _ in records for t in (a, b)})
         if any(abs(t) > LATEST for t in moments[:1] + moments[-1:]):
             raise CertificateFault(f"the network names a moment beyond {LATEST}: checked are moments of 64 bits")
@@ -102,7 +111,7 @@ class Residual:
 
     def _add(self, i: int, j: int, table: np.ndarray) -> None:
         have = self.tables[i].get(j)
-        self._set(i, j, table if have is None else _sum(have, table))
+        self._set(i, j, table if have is None else summed(have, table))
 
     def _set(self, i: int, j: int, table: np.ndarray) -> None:
         self.tables[i][j] = table
@@ -231,12 +240,16 @@ class Residual:
             raise CertificateFault(f"node {node}: a state goes because of another one that goes as well")
         own = self._unary(node)
         worse = own[b] - own[a]  # by how much the better one can cost more
+        fine, alone = np.ones(len(worse), dtype=bool), np.zeros(len(worse), dtype=bool)
         for table in self.tables[node].values():
             better_costs, dropped_costs = table[b], table[a]
             free = dropped_costs >= ALLOWED_BELOW  # where the dropped one is not allowed anyway
             least = np.where(free, -NOT_ALLOWED, better_costs - dropped_costs).max(axis=1, initial=-NOT_ALLOWED)
-            worse = np.clip(worse + np.clip(least, -ALLOWED_BELOW, ALLOWED_BELOW), -ALLOWED_BELOW, ALLOWED_BELOW)
-        fine = worse <= 0
+            alone |= least == -NOT_ALLOWED
+            worse = np.maximum(worse + np.maximum(least, -ALLOWED_BELOW), -ALLOWED_BELOW)
+            fine &= (least < ALLOWED_BELOW) & (worse < ALLOWED_BELOW)  # what is not allowed is made up for by nothing
+            worse = np.minimum(worse, ALLOWED_BELOW)
+        fine = alone | fine & (worse <= 0)
         for _, _, amounts in stretches(self.held[node]) if self.limit is not None else ():
             fine &= amounts[b] <= amounts[a]
         if not fine.all():
@@ -255,20 +268,20 @@ class Residual:
         if len(own) == 1:
             self.constant += int(own[0])
             for j in others:
-                self.unary[j] = _sum(self._unary(j), self.tables[node][j][0])
+                self.unary[j] = summed(self._unary(j), self.tables[node][j][0])
         elif not others:
             self.constant += int(own.min(initial=NOT_ALLOWED))
         elif len(others) == 1:
             (j,) = others
-            folded = _sum(own[:, None], self.tables[node][j]).min(axis=0, initial=NOT_ALLOWED)
-            self.unary[j] = _sum(self._unary(j), folded)
+            folded = summed(own[:, None], self.tables[node][j]).min(axis=0, initial=NOT_ALLOWED)
+            self.unary[j] = summed(self._unary(j), folded)
         elif len(others) == 2:
             i, j = others
-            left, right = _sum(own[:, None], self.tables[node][i]), self.tables[node][j]
+            left, right = summed(own[:, None], self.tables[node][i]), self.tables[node][j]
             best = np.full((left.shape[1], right.shape[1]), NOT_ALLOWED, dtype=np.int64)
             for x in range(len(own)):
                 np.minimum(best, left[x][:, None] + right[x][None, :], out=best)
-            self._add(i, j, np.where(best >= ALLOWED_BELOW, NOT_ALLOWED, best))
+            self._add(i, j, as_kept(best))
         else:
             raise CertificateFault(f"node {node} is eliminated, but has {len(others)} neighbours and {len(own)} states")
         self._remove(node)
@@ -285,7 +298,7 @@ class Residual:
             raise CertificateFault(f"node {node} does not follow from {leader}: some state allows none or several")
         partner = np.argmax(allowed, axis=0)
         columns = np.arange(table.shape[1])
-        self.unary[leader] = _sum(_sum(self._unary(leader), own[partner]), table[partner, columns])
+        self.unary[leader] = summed(summed(self._unary(leader), own[partner]), table[partner, columns])
         for other, costs in self.tables[node].items():
             if other != leader:
                 self._add(leader, other, costs[partner])
@@ -302,8 +315,8 @@ class Residual:
         row, column = table[:, 0], table[0] - table[0, 0]
         if (table >= ALLOWED_BELOW).any() or not np.array_equal(table, row[:, None] + column[None, :]):
             raise CertificateFault(f"the edge between {i} and {j} is not the sum of a row and a column")
-        self.unary[i] = self._unary(i) + row
-        self.unary[j] = self._unary(j) + column
+        self.unary[i] = in_range(self._unary(i) + row)
+        self.unary[j] = in_range(self._unary(j) + column)
         del self.tables[i][j]
         del self.tables[j][i]
 
@@ -311,90 +324,19 @@ class Residual:
         """Keep only these time slots; the others cannot exceed the limit, or hold no more than one that stays."""
         if self.limit is None:
             return
-        kept = np.searchsorted(self.times, times)
-        if (kept >= len(self.times)).any() or (self.times[kept] != times).any():
+        stay = np.searchsorted(self.times, times)
+        if (stay >= len(self.times)).any() or (self.times[stay] != times).any():
             raise CertificateFault("time slots are kept that are not there (any more)")
-        if (np.diff(kept) <= 0).any():
+        if (np.diff(stay) <= 0).any():
             raise CertificateFault("time slots are not in order")
-        self._forgettable(kept)
+        check_forgettable([self.held[i] for i in self.nodes()], self.times, stay, self.limit)
         held: list[list[tuple[int, int, np.ndarray]]] = [[] for _ in self.held]
         for i in self.nodes():
             for a, b, amounts in self.held[i]:
-                start, stop = int(np.searchsorted(kept, a)), int(np.searchsorted(kept, b))
+                start, stop = int(np.searchsorted(stay, a)), int(np.searchsorted(stay, b))
                 if start < stop:
                     held[i].append((start, stop, amounts))
         self.held = held
         self.times = times.copy()
         if not len(times):
             self.limit = None
-
-    def _forgettable(self, kept: np.ndarray) -> None:
-        """`CertificateFault` unless in every slot that goes the limit holds whatever is chosen, or the next or the last
-        slot that stays holds at least as much, node by node.
-        """
-        assert self.limit is not None
-        n = len(self.times)
-        most = np.zeros(n + 1, dtype=np.int64)
-        later, earlier = np.zeros(n + 1, dtype=np.int64), np.zeros(n + 1, dtype=np.int64)
-        before = np.concatenate([[-1], kept]).astype(np.int64)  # before[k]: the slot that stays before kept[k]
-        after = np.concatenate([kept, [n]]).astype(np.int64)
-        for node in self.nodes():
-            own = stretches(self.held[node])
-            starts = [a for a, _, _ in own]
-            for a, b, amounts in own:
-                high = int(amounts.max())
-                most[a] += high
-                most[b] -= high
-                # the part of the stretch behind its last slot that stays, and that before its first one
-                k = int(np.searchsorted(kept, b))
-                start = max(a, int(before[k]) + 1)
-                if start < b and not _as_much(own, starts, int(after[k]), amounts):
-                    later[start] += 1
-                    later[b] -= 1
-                k = int(np.searchsorted(kept, a))
-                stop = min(b, int(after[k]))
-                if a < stop and not _as_much(own, starts, int(before[k]), amounts):
-                    earlier[a] += 1
-                    earlier[stop] -= 1
-        place = np.searchsorted(kept, np.arange(n))
-        fine = np.cumsum(most)[:-1] <= self.limit
-        fine |= (np.cumsum(later)[:-1] == 0) & (place < len(kept))
-        fine |= (np.cumsum(earlier)[:-1] == 0) & (place > 0)
-        fine[kept] = True
-        if not fine.all():
-            time = int(self.times[~fine][0])
-            raise CertificateFault(f"the time slot at {time} is forgotten, but may bind: it is within none that stays")
-
-
-def _as_much(own: Sequence[tuple[int, int, np.ndarray]], starts: list[int], slot: int, amounts: np.ndarray) -> bool:
-    """Whether a node holds at least these amounts at a slot, for each state. own: its stretches, starts: theirs."""
-    k = bisect_right(starts, slot) - 1
-    if k >= 0 and slot < own[k][1]:
-        return bool((amounts <= own[k][2]).all())
-    return bool((amounts <= 0).all())
-
-
-def stretches(held: Sequence[tuple[int, int, np.ndarray]]) -> list[tuple[int, int, np.ndarray]]:
-    """What a node holds, as stretches of time that do not overlap; each lasts as long as nothing changes."""
-    if len(held) == 1:
-        return [h for h in held if h[0] < h[1] and h[2].any()]
-    if not held:
-        return []
-    ends = np.unique(np.array([t for a, b, _ in held for t in (a, b)], dtype=np.int64))
-    change = np.zeros((len(ends), len(held[0][2])), dtype=np.int64)
-    for a, b, amounts in held:
-        change[np.searchsorted(ends, a)] += amounts
-        change[np.searchsorted(ends, b)] -= amounts
-    live = np.cumsum(change, axis=0)
-    changed = np.flatnonzero(change.any(axis=1))
-    out = []
-    for k, begin in enumerate(changed[:-1].tolist()):
-        if live[begin].any():
-            out.append((int(ends[begin]), int(ends[changed[k + 1]]), live[begin]))
-    return out
-
-
-def _sum(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The sum of costs; what is not allowed in one of them is not allowed in the sum."""
-    total = left + right
-    return np.where(total >= ALLOWED_BELOW, NOT_ALLOWED, total)

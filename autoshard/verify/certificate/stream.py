@@ -9,8 +9,10 @@ import numpy as np
 
 FORMATS = ("autoshard-certificate-1", "autoshard-certificate-2")
 """The numbers are an xz stream in the first, which earlier versions wrote, and a zlib stream in the second."""
-MOST_BYTES = 2**31
-"""Certificates that unpack to more are refused."""
+MOST_BYTES = 2**27
+"""Certificates that unpack to more are refused: a few KB can unpack to GBs, and each byte may be a number of eight."""
+_PIECE = 2**20
+"""Bytes of numbers that are read at once."""
 MOST_HEAD = 100_000
 """The most bytes of the line of JSON at the beginning."""
 
@@ -31,7 +33,7 @@ class Stream:
             raise CertificateFault("not a certificate: it has no first line of JSON")
         try:
             head = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise CertificateFault("not a certificate: its first line is not JSON") from None
         if not isinstance(head, dict) or head.get("format") not in FORMATS:
             format_ = head.get("format") if isinstance(head, dict) else head
@@ -93,9 +95,22 @@ def unpacked(raw: bytes) -> np.ndarray:
     data = np.frombuffer(raw, dtype=np.uint8)
     if not len(data):
         return np.zeros(0, dtype=np.int64)
-    ends = np.flatnonzero(data < 128)
-    if not len(ends) or ends[-1] != len(data) - 1:
+    if data[-1] >= 128:
         raise CertificateFault("its numbers end in the middle of one")
+    out = np.empty(int(np.count_nonzero(data < 128)), dtype=np.int64)
+    begin = done = 0
+    while begin < len(data):
+        ends = np.flatnonzero(data[begin : begin + _PIECE] < 128)
+        if not len(ends):
+            raise CertificateFault("one of its numbers has more than 64 bits")
+        stop = begin + int(ends[-1]) + 1
+        out[done : done + len(ends)] = _numbers(data[begin:stop], ends)
+        begin, done = stop, done + len(ends)
+    return out
+
+
+def _numbers(data: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """The numbers in whole groups of bytes; ends: the place of the last byte of each."""
     starts = np.concatenate([[0], ends[:-1] + 1])
     lengths = ends - starts + 1
     if int(lengths.max()) > 10:

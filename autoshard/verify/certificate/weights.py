@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoshard.verify.certificate.residual import ALLOWED_BELOW, Residual, stretches
+from autoshard.verify.certificate.exact import ALLOWED_BELOW, largest
+from autoshard.verify.certificate.held import stretches
+from autoshard.verify.certificate.residual import Residual
 from autoshard.verify.certificate.stream import CertificateFault, Stream
 
 HUGE = 2**62
@@ -42,9 +44,12 @@ def read_record(stream: Stream, claimed: int) -> Record:
     bits, step = stream.count(MOST_BITS, "bits of messages"), stream.count(MOST_BITS, "the step of messages")
     price_bits = stream.count(2**12, "bits of prices")
     n = stream.count(2**31, "the number of prices")
-    slots, prices = np.cumsum(stream.some(n)), stream.some(n)
-    if n and (int(prices.min()) < 0 or (np.diff(slots) <= 0).any() or int(slots[0]) < 0):
+    steps, prices = stream.some(n), stream.some(n)
+    if n and (int(prices.min()) < 0 or int(steps[0]) < 0 or int(steps[1:].min(initial=1)) <= 0):
         raise CertificateFault("prices are negative, or not in the order of time")
+    if float(steps.sum(dtype=np.float64)) > MOST:
+        raise CertificateFault("a record has a price for a time slot beyond 64 bits")
+    slots = np.cumsum(steps)
     messages = stream.some(stream.count(2**33, "the number of messages"))
     return Record(threshold, bits, step, price_bits, slots, prices, messages, bool(flags & 1), bool(flags & 2))
 
@@ -163,10 +168,10 @@ class Layout:
             raise CertificateFault(
                 f"a record has {len(record.messages)} messages, the states that are left need {int(kept.sum())}"
             )
-        top = float(np.abs(record.messages).max(initial=0)) * 2.0**record.step
-        largest = float(np.abs(self.pair_cost[self.allowed]).max(initial=0)) + float(np.abs(self.cost).max(initial=0))
+        top = float(largest(record.messages)) * 2.0**record.step
+        most = float(largest(self.pair_cost[self.allowed])) + float(largest(self.cost))
         degree = int(np.bincount(np.concatenate([self.first, self.second]), minlength=1).max(initial=0)) + 1
-        if (largest * 2.0**bits + top) * degree > MOST:
+        if (most * 2.0**bits + top) * degree > MOST:
             raise CertificateFault("a record's numbers are too large for 64 bits")
         messages = np.zeros(len(kept), dtype=np.int64)
         messages[kept] = record.messages << record.step
@@ -188,8 +193,10 @@ class Layout:
         excess = np.where(alive, own - lows[self.of], HUGE)
         exact = sum(map(int, lows.tolist())) - charge
         bound = -((-exact) >> bits)
-        room = max(-(HUGE // 2), min(HUGE // 2, (record.threshold << bits) - exact))
-        return bound, *self._within(alive, record, pairs, slack, excess, room)
+        room = (record.threshold << bits) - exact
+        if room > HUGE // 2:  # more than can be compared in 64 bits: the record rules out nothing
+            return bound, alive.copy(), None
+        return bound, *self._within(alive, record, pairs, slack, excess, max(-(HUGE // 2), room))
 
     def _within(
         self, alive: np.ndarray, record: Record, pairs: np.ndarray, slack: np.ndarray, excess: np.ndarray, room: int
