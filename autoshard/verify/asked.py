@@ -76,12 +76,13 @@ class Asked:
     @staticmethod
     def of_config(config: Config, problem: "Workload | None" = None) -> "Asked":
         """What a config asks for. problem: what was built from it; a model tells the logical axes of its inputs."""
-        settings = config.settings
+        settings, search = config.settings, config.mesh_search
+        mesh = {name: {"size": axis.size, "link": axis.link} for name, axis in settings.mesh.items()}
         roles = settings.logical_axes
         if problem is not None and problem.model is not None:
             roles = problem.model.logical_axes
         return Asked(
-            mesh={name: {"size": axis.size, "link": axis.link} for name, axis in settings.mesh.items()},
+            mesh=mesh if search is None else {"devices": search.devices, "axes": list(search.axes)},
             hardware=config.hardware,
             constraints=config.statements,
             memory_limit=config.memory_limits or None,

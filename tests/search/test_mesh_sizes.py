@@ -1,5 +1,6 @@
 """Meshes whose sizes are open: all of them are looked at, ruled out by bounds or solved; the frontier is one."""
 
+import json
 import signal
 from contextlib import suppress
 from itertools import pairwise
@@ -13,9 +14,14 @@ import pytest
 
 from autoshard import InfeasibleError, InputError, Pin, plan
 from autoshard.api.plans import Plan
+from autoshard.api.session import plan_config
 from autoshard.cli import main
+from autoshard.config.load import load_config
+from autoshard.config.problem import build_problem
 from autoshard.request.mesh_sizes import MeshSearch
 from autoshard.search import meshes
+from autoshard.verify import Asked, Status
+from autoshard.verify.derived import check_derived
 from autoshard.verify.plan.checker import check_plan
 
 SPEC = jax.ShapeDtypeStruct
@@ -30,6 +36,7 @@ hardware: tpu_v5e
 logical_axes: {x: [batch, null], w: [embed, mlp]}
 baselines: [data, fsdp+tensor]
 """
+MODULE = "import jax.numpy as jnp\ndef f(w, x):\n    return jnp.tanh(x @ w) @ w.T\n"
 
 
 def f(w, x):
@@ -159,9 +166,7 @@ def test_where_no_mesh_has_a_plan_the_reasons_are_told() -> None:
 
 
 def test_the_command_writes_a_plan_that_holds_its_mesh(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "mesh_program.py").write_text(
-        "import jax.numpy as jnp\ndef f(w, x):\n    return jnp.tanh(x @ w) @ w.T\n"
-    )
+    (tmp_path / "mesh_program.py").write_text(MODULE)
     config = tmp_path / "c.yaml"
     config.write_text(CONFIG)
     assert main(["solve", str(config), "-v", "--output", str(tmp_path / "out")]) == 0
@@ -181,3 +186,13 @@ def test_the_command_writes_a_plan_that_holds_its_mesh(tmp_path: Path, capsys: p
     assert "c.yaml:3:" in capsys.readouterr().err
     config.write_text(CONFIG)
     assert main(["compare", str(config)]) == 2
+
+
+def test_a_plan_of_a_search_is_what_the_users_own_config_asks_for(tmp_path: Path) -> None:
+    """docs/verification.md: compare the plan with your own file, which leaves the sizes open."""
+    (tmp_path / "mesh_program.py").write_text(MODULE)
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    config = load_config(tmp_path / "c.yaml")
+    data = json.loads(json.dumps(plan_config(config, build_problem(config)).to_dict()))
+    assert data["mesh"]["axes"] != {"a": 8, "b": 1}
+    assert check_derived(data, Asked.of_config(config)).status is Status.OK

@@ -7,7 +7,7 @@ file says about them; `taken_on_trust` lists what rests on the plan's word alone
 import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from math import isfinite, prod, sqrt
+from math import isfinite, isqrt, prod, sqrt
 from typing import Any, Final
 
 from autoshard.verify.plan.cost import LEAST_STEP_S, RELATIVE, TICKS, same
@@ -139,9 +139,15 @@ def _check_meshes(plan: Any, findings: Findings) -> None:
     axes, tried = plan["mesh"]["axes"], search["tried"]
     if prod(axes.values()) != search["devices"] or list(axes) != list(search["axes"]):
         findings.add("mesh", f"a search of {search['devices']} devices along {search['axes']} found the mesh {axes}")
+        return
     for attempt in tried:
         if prod(attempt["mesh"].values()) != search["devices"]:
             findings.add("mesh", f"mesh {_text(attempt['mesh'])} was tried, which has not {search['devices']} devices")
+    every = sorted(_sizes(search["devices"], len(search["axes"])))
+    if sorted(tuple(attempt["mesh"].values()) for attempt in tried) != every:
+        findings.add(
+            "mesh", f"{len(tried)} meshes were tried; {search['devices']} devices make {len(every)}, each once"
+        )
     own = next((attempt for attempt in tried if list(attempt["mesh"].items()) == list(axes.items())), None)
     if own is None or not same(own["objective_s"], plan["objective_s"]):
         cost = "not told" if own is None else f"{own['objective_s']} s"
@@ -154,6 +160,16 @@ def _check_meshes(plan: Any, findings: Findings) -> None:
     for attempt, other in pairwise(search["frontier"]):
         if attempt["objective_s"] > other["objective_s"] or attempt["peak_bytes"] <= other["peak_bytes"]:
             findings.add("mesh", f"the frontier holds {_text(other['mesh'])}, which another of its points beats")
+
+
+def _sizes(devices: int, axes: int) -> Iterator[tuple[int, ...]]:
+    """All ways to put so many devices along so many axes."""
+    if axes < 2:
+        yield (devices,) * axes
+        return
+    small = [n for n in range(1, isqrt(devices) + 1) if devices % n == 0]
+    for first in {*small, *(devices // n for n in small)}:
+        yield from ((first, *rest) for rest in _sizes(devices // first, axes - 1))
 
 
 def _check_attempts(plan: Any, search: Any, findings: Findings) -> None:
