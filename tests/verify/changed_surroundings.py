@@ -132,3 +132,11 @@ def a_baseline_is_added(p):
 @change(r"baselines: asked: each one once; found in the plan: data, rows, data", "named")
 def a_baseline_is_listed_twice(p):
     p["baselines"].append(p["baselines"][0])
+
+
+@change(r"program: asked: a batch of 256.0; found in the plan: 1024.0", "named")
+def the_batch_is_larger_and_so_is_where_its_groups_turn(p):
+    p["batch"] *= 4
+    for flip in [group["flip"] for group in p["cost"]["step_time"]["groups"]]:
+        if flip["quantity"] == "batch":
+            flip.update(now=4 * flip["now"], at=4 * flip["at"])

@@ -53,10 +53,10 @@ def test_the_config_says_what_is_donated(from_config: Json) -> None:
 def test_a_config_that_was_changed_with_the_plan_is_caught_by_ones_own(from_config: Json) -> None:
     plan = copy.deepcopy(from_config)
     own = Asked.of_config(Config.from_dict(from_config["config"]))
-    plan["config"]["settings"]["logical_axes"]["x"] = plan["priorities"]["roles"]["x"] = ["rows", "embed"]
+    plan["config"]["settings"]["logical_axes"]["x"] = plan["priorities"]["roles"]["x"] = ["batch", "columns"]
     assert check_derived(plan).status is Status.OK
     found = verify_plan(plan, asked=own)
-    assert "priorities: asked: roles x[0] batch; found in the plan: rows" in str(asked_of(found))
+    assert "priorities: asked: roles x[1] embed; found in the plan: columns" in str(asked_of(found))
 
 
 def test_the_config_says_which_program_it_is(from_config: Json) -> None:

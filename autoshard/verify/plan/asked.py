@@ -4,6 +4,7 @@ Each finding is in the user's words: what was asked, what is found in the plan, 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from itertools import accumulate
 from math import prod
 from operator import mul
@@ -37,6 +38,10 @@ def check_asked(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Fin
         _differ(findings, "strategy", asked["strategy"] or "by cost", strategy or "by cost")
     if plan.get("sharing") is not None and not asked["shares"]:
         _differ(findings, "sharing", "every layer decides for itself", "layers that share their decisions")
+    if asked.get("roles") is not None and not any(change["program"] for change in plan.get("changed") or ()):
+        batch = _batch(plan["program"], asked["roles"])
+        if plan.get("batch") != batch:
+            _differ(findings, "program", f"a batch of {batch}", str(plan.get("batch")))
     limit, peak = asked["memory_limit"], plan["memory"]["peak_bytes"]
     exceeds = limit["from"] == "stated" and limit["bytes"] is not None and peak > limit["bytes"]
     if plan.get("memory_limit") is None and exceeds:
@@ -47,6 +52,17 @@ def check_asked(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Fin
         *(f"asked beside that, as the plan records it: {line}" for line in asked["changed"]),
         *(f"taken on trust: {line}" for line in (*asked["trust"], *left, *_not_told(plan))),
     ]
+
+
+def _batch(program: Mapping[str, Any], roles: Mapping[str, Sequence[str | None]]) -> float | None:
+    """Rows, and tokens where there is a sequence, of the largest input with a batch; None where none has one."""
+    sizes = []
+    for name, value in zip(program["input_names"], program["body"]["args"], strict=False):
+        axes = next((axes for pattern, axes in roles.items() if pattern[:1] != "@" and fnmatchcase(name, pattern)), ())
+        if "batch" in axes:
+            shape = program["values"][value]["shape"]
+            sizes.append(float(prod(n for n, axis in zip(shape, axes, strict=True) if axis in ("batch", "seq"))))
+    return max(sizes, default=None)
 
 
 def check_refused(refusal: Mapping[str, Any], asked: Mapping[str, Any], findings: Findings) -> list[str]:
