@@ -70,6 +70,8 @@ class Proved:
             moments = (
                 None if moments_data is None else {int(k): frozenset(map(int, v)) for k, v in moments_data.items()}
             )
+            if any(k < 0 or min(spans, default=0) < 0 for k, spans in (moments or {}).items()):
+                raise ValueError("its moments count from 0; memory that is named from the end would count twice")
             limit = None if data["limit"] is None else int(data["limit"])
             certificate, shares = base64.b64decode(data["data"], validate=True), bool(data.get("shares", True))
             bound = None if data["bound"] is None else int(data["bound"])

@@ -12,6 +12,11 @@ from plan_cases import f32
 from autoshard import Pin, plan
 from autoshard.api.bound import check_bound
 from autoshard.models import build
+from autoshard.plan_record import PlanRecord
+from autoshard.planning import build_model
+from autoshard.planning.certified import Proved
+from autoshard.questions.again import problem_of
+from autoshard.solver import solve
 from autoshard.verify import Status, check_plan
 
 MESH = {"a": 2, "b": 2}
@@ -177,6 +182,22 @@ def test_what_does_not_prove_the_bound_is_told(limited: dict[str, Any], what: st
 @pytest.mark.parametrize("told", [3, {}, {"bound": 1, "limit": None, "moments": None, "data": "%%%"}, {"bound": "x"}])
 def test_what_is_no_certificate_is_not_believed(limited: dict[str, Any], told: Any) -> None:
     assert check_bound({**limited, "certificate": told}).status is not Status.OK
+
+
+@pytest.mark.parametrize("twice", ["excesses", "spans"])
+def test_memory_that_is_named_twice_from_the_end_too_proves_nothing(limited: dict[str, Any], twice: str) -> None:
+    """The plan itself is above the limit where its memory counts twice: so there would be no plan."""
+    model = build_model(problem_of(PlanRecord.from_dict(limited)))
+    limit, whole = limited["certificate"]["limit"], model.memory.all_of_them()
+    moments = {k: frozenset(range(-len(spans), len(spans))) for k, spans in whole.items()}
+    if twice == "excesses":
+        moments = whole | {k - len(whole): spans for k, spans in whole.items()}
+    proof = Proved.none(solve(model.within(limit, moments)), limit, moments)
+    assert proof is not None
+    forged = copy.deepcopy(limited) | {"certificate": proof.told("plan").to_dict()}
+    check = check_bound(forged)
+    assert check.status is Status.FAILED
+    assert "its moments count from 0" in str(check)
 
 
 def test_the_check_is_part_of_verify(limited: dict[str, Any]) -> None:
