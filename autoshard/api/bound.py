@@ -146,6 +146,7 @@ def _verdict(proved: "Proved", model: "Model") -> "tuple[Verdict, int]":
 def _judged(plan: "PlanRecord", model: "Model") -> Iterator[str]:
     """What the certificates prove, and what has none, in lines."""
     last: Model | None = model
+    _check_shared(plan, model)
     if plan.certificate is not None:
         of_all = plan.certificate.of == "joint"
         claim = plan.joint if of_all else plan
@@ -166,6 +167,18 @@ def _judged(plan: "PlanRecord", model: "Model") -> Iterator[str]:
         told, rounding = plan.rounding_s, last.encoded.rounding_s
         if not abs(told - rounding) <= 1e-9 * max(told, rounding):
             raise _Refuted(f"cost.rounding_s is {told}; the ticks of the network round by {rounding} s at most")
+
+
+def _check_shared(plan: "PlanRecord", model: "Model") -> None:
+    """A bound on plans whose layers are alike says so: how many decisions are those of another layer."""
+    from autoshard.planning.sharing import unpriced
+
+    due, told = unpriced(model), plan.sharing
+    if due.shared if told is None else (told.decisions, told.shared) != (due.decisions, due.shared):
+        found = "says of none" if told is None else f"says {told.shared} of {told.decisions}"
+        raise _Refuted(
+            f"in the network, {due.shared} of {due.decisions} decisions are shared between layers; the plan {found}"
+        )
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import copy
 import re
 from typing import Any
 
+import jax.numpy as jnp
 import pytest
 from asked_cases import NAMED, planned_from
 from plan_cases import f32
@@ -198,6 +199,22 @@ def test_memory_that_is_named_twice_from_the_end_too_proves_nothing(limited: dic
     check = check_bound(forged)
     assert check.status is Status.FAILED
     assert "its moments count from 0" in str(check)
+
+
+@pytest.mark.parametrize("sharing", [None, {"decisions": 30, "shared": 1, "bound_s": None, "price_at_most_s": None}])
+def test_a_bound_on_plans_whose_layers_are_alike_is_told_as_one(sharing: dict[str, Any] | None) -> None:
+    def layers(ws, x):
+        for up, down in ws:
+            x = x + jnp.tanh(x @ up) @ down
+        return x
+
+    weights = [(f32(64, 128), f32(128, 64)) for _ in range(4)]
+    found = plan(layers, weights, f32(256, 64), mesh=MESH, hardware="tpu_v5e").to_dict()
+    assert check_bound(found).status is Status.OK
+    assert found["sharing"]["shared"] > 1
+    check = check_bound(found | {"sharing": sharing})
+    assert check.status is Status.FAILED
+    assert "decisions are shared between layers; the plan says" in str(check)
 
 
 def test_the_check_is_part_of_verify(limited: dict[str, Any]) -> None:
