@@ -104,7 +104,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("network", "says"),
     [
-        (changed("edges.nodes", [["0", 1]]), "not a contest problem: a value has the wrong type"),
+        (changed("edges.nodes", [["0", 1]]), "expected [first, second], found ['0', 1]"),
         (changed("nodes", 3), "not a contest problem: a value has the wrong type"),
         ({"problem": {}}, "not a contest problem: there is no 'nodes'"),
     ],

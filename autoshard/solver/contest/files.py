@@ -181,7 +181,7 @@ def _problem(data: Any, path: Path) -> Problem:
     edges_read = []
     for k in range(len(pairs)):
         pair = pairs[k]
-        if not isinstance(pair, list):
+        if not isinstance(pair, list) or any(type(i) is not int for i in pair):
             raise InputError(f"{path}: problem.edges.nodes[{k}]: expected [first, second], found {str(pair)[:60]}")
         table = _vector(edge_costs[k], f"problem.edges.costs[{k}]")
         edge_costs[k] = None  # frees the list
