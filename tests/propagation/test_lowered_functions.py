@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 from against_shardy import JAX_MESH, MESH, U, ours_and_shardys
-from jax.experimental.shard_alike import shard_alike
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -164,6 +163,7 @@ def test_the_end_of_a_chain_of_constraints_on_a_constant_is_handed_back_by_the_b
 
 
 def test_values_that_are_shard_alike_get_one_sharding() -> None:
+    shard_alike = pytest.importorskip("jax.experimental.shard_alike", reason="not in JAX 0.12").shard_alike
     ours = check(lambda a, b: shard_alike(jnp.tanh(a), jnp.sin(b)), (DATA, None))
     assert ours[1] == '[{"data"}, {}]'
 

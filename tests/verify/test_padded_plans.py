@@ -212,6 +212,21 @@ def test_ops_that_cannot_run_on_padded_blocks_are_caught() -> None:
     complaints(plan, r"placements: cumsum:\d+ .*which does not divide it, and cumsum does not run on padded blocks")
 
 
+@pytest.mark.parametrize(
+    ("kind", "f"),
+    [("concatenate", lambda x: jnp.concatenate([x, -x])), ("pad", lambda x: jnp.pad(x, ((2, 3), (0, 0))))],
+)
+def test_what_is_joined_or_filled_in_may_be_padded_where_only_the_result_is_cut(kind: str, f: Any) -> None:
+    """Every device has the whole operands and makes its own block, the last one of 1 row for 3."""
+    made = api.plan(lambda x: jnp.tanh(f(x)), f32(5, 6), mesh={"x": 4}, hardware="cpu_sim", argnames=["x"])
+    plan = json.loads(json.dumps(made.to_dict()))
+    op = next(o for o in plan["program"]["body"]["ops"] if o["kind"] == kind)
+    factor = op["rule"]["cutouts"][0][4]
+    plan["schedule"]["placements"][str(op["id"])]["factors"][factor] = [0]
+    found = [str(finding) for finding in check_plan(plan).findings]
+    assert found and not [finding for finding in found if finding.startswith("placements")]
+
+
 def test_the_checker_knows_every_op_that_the_planner_pads() -> None:
     from autoshard.placements import uneven
     from autoshard.verify.plan import rules as check_rules

@@ -61,7 +61,7 @@ def place(op: Node, rule: Rule, placement: Any, graph: Graph, mesh: Atoms) -> Pl
         if atoms and f in rule.uncut and f not in with_edges:
             raise Impossible(f"it cuts factor {f} by {mesh.text(atoms)}, which must be whole")
         if not cut(rule.sizes[f], atoms, mesh, f"factor {f}").is_even(mesh) and not (
-            op.kind in PADDED or f in tied or f in filled
+            op.kind in PADDED or f in tied or f in alone
         ):
             raise Impossible(
                 f"it cuts factor {f} of size {rule.sizes[f]} in {mesh.group(atoms)} parts by {mesh.text(atoms)}, "
