@@ -46,6 +46,7 @@ _LIMITED_SHARE = 0.9
 _FREE_SHARE, _FREE_SHARE_OF_DEVICE = 0.5, 0.8
 """The part of a time limit for solving without the memory limit; where that is only the device's, most are within."""
 _CLOSELY = Step()
+_By = Callable[[int, Sequence[Sequence[int]], Deadline], Solution]
 
 
 def decide(model: Model, options: SearchOptions | None = None, *, starts: Sequence[Sequence[int]] = ()) -> Decision:
@@ -153,13 +154,7 @@ class _Run:
         model, room = self.model, self.model.memory
         nearest: Sequence[int] | None = free
         chosen: dict[int, frozenset[int]] = {}
-        full = self._nothing_fits({}, free, limit) if self.known is None else {}
-        few = is_few(model.repeats.network.n_nodes, self.options.effort)
-        if few or self.known is None:
-            ways = (self._annealed, self._first) if few else (self._first, self._annealed)
-            self.known = next((plan for plan in (way(limit, free) for way in ways) if plan is not None), None)
-        if self.known is None:
-            self._at_all(limit)
+        full = self._begun(limit, free)
         stopped = Stopped.INTERRUPT if interrupted_in(self.rounds) else None
         solved: dict[int, frozenset[int]] | None = None
         idle, kinds = 0, steps(model.repeats.network.n_nodes, self.options.effort, self.options.endless)
@@ -197,6 +192,17 @@ class _Run:
             if not step.rough and not step.last and stopped is Stopped.EFFORT:
                 step = next(kinds)
         return self._ended(step, stopped)
+
+    def _begun(self, limit: int, free: Sequence[int]) -> dict[int, frozenset[int]]:
+        """A first plan, where one is found before the rounds; returns which moments are too full for what is free."""
+        full = self._nothing_fits({}, free, limit)
+        few = is_few(self.model.repeats.network.n_nodes, self.options.effort)
+        if few or self.known is None:
+            ways = (self._annealed, self._first) if few else (self._first, self._annealed)
+            self.known = next((plan for plan in (way(limit, free) for way in ways) if plan is not None), None)
+        if self.known is None:
+            self._at_all(limit)
+        return full
 
     def _fits(self, solution: Solution, assignment: Sequence[int], limit: int) -> bool:
         """Whether an answer is within the limit: known then, unless a cheaper one is; else what led to it may be."""
@@ -334,20 +340,14 @@ class _Run:
         return self._fitted(limit, free, _FIRST_SHARE, _FIRST_TRIES, search)
 
     def _fitted(
-        self,
-        limit: int,
-        free: Sequence[int],
-        share: float,
-        tries: int,
-        search: Callable[[int, Sequence[Sequence[int]], Deadline], Solution],
-        network: CostNetwork | None = None,
+        self, limit: int, free: Sequence[int], share: float, tries: int, by: _By, network: CostNetwork | None = None
     ) -> Known | None:
         """What `first_fit` finds by so many searches, in a part of the time that is left."""
         until = self.options.deadline.part(share)
 
         def run(room: int, given: Sequence[Sequence[int]]) -> Solution | None:
             over = until.passed or interrupted_in(self.rounds)
-            return None if over else search(room, given, until)
+            return None if over else by(room, given, until)
 
         first = first_fit(self.model, limit, free, run, tries, network)
         fitting = None if first is None else best_start(self.model, [first], limit)

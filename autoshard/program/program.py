@@ -40,6 +40,13 @@ class Value:
     tags: tuple[str, ...] = ()
     literal: bool | int | float | complex | None = None
 
+    def __eq__(self, other: object) -> bool:
+        """Field by field as tuples are, also where Python (3.13) would ask whether a NaN is equal to itself."""
+        if not isinstance(other, Value):
+            return NotImplemented
+        own = (self.id, self.name, self.type, self.origin, self.tags, self.literal)
+        return own == (other.id, other.name, other.type, other.origin, other.tags, other.literal)
+
 
 @dataclass(frozen=True, slots=True)
 class Block:

@@ -91,6 +91,18 @@ class _Reader:
             refs.append(self.axis())
         return tuple(refs)
 
+    def assigned(self) -> tuple[AxisRef, ...]:
+        self.expect("=")
+        return self.axes()
+
+    def summed(self) -> tuple[AxisRef, ...]:
+        """Axes of partial sums: ``={...}``, and what the Shardy of JAX 0.12 also reads, ``{...}`` and ``=sum{...}``."""
+        if self.accept("=") and self.kind() == "word":
+            if self.peek() in ("max", "min"):
+                raise self.fail("sums: what devices hold that is combined by a maximum or minimum is not supported")
+            self.expect("sum")
+        return self.axes()
+
     def dimension(self) -> DimensionSharding:
         self.expect("{")
         refs: list[AxisRef] = []
@@ -154,8 +166,7 @@ def read_sharding(text: str) -> Written:
         if label not in ("replicated", "unreduced") or label in lists:
             raise reader.fail("replicated={...} or unreduced={...}, each at most once")
         reader.next()
-        reader.expect("=")
-        lists[label] = reader.axes()
+        lists[label] = reader.summed() if label == "unreduced" else reader.assigned()
     if angled:
         reader.expect(">")
     if reader.kind() != "end":

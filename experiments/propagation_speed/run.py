@@ -65,7 +65,7 @@ def train_step_text(layers: int) -> str:
         "layers": [dict(spec) for _ in range(layers)],
     }
     tokens = jax.ShapeDtypeStruct((batch, seq), jnp.int32)
-    mesh = jax.sharding.AbstractMesh((4, 2), ("data", "model"))
+    mesh = jax.sharding.AbstractMesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     p = jax.sharding.PartitionSpec
     u = jax.sharding.PartitionSpec.UNCONSTRAINED
 

@@ -12,7 +12,7 @@ import pytest
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import io_callback
 
-from autoshard.errors import UnsupportedError
+from autoshard.errors import InputError, UnsupportedError
 from autoshard.frontends.jax.function import trace
 from autoshard.models import build
 
@@ -143,3 +143,18 @@ def test_a_model_of_405_billion_parameters_is_traced_in_little_memory():
     assert sum(v.type.elements for v in parameters) == model.param_count
     assert {op.kind for op in program.body.ops} >= {"scan"}
     assert "state/params/layers/wq" in program.input_names
+
+
+@pytest.mark.parametrize("what", ["shard_map", "constraint"])
+def test_a_mesh_with_explicit_axes_is_told_to_have_axes_of_type_auto(what: str) -> None:
+    """`jax.make_mesh` makes axes of type Explicit where it is not told otherwise."""
+    mesh = jax.make_mesh((2, 4), ("x", "y"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+    spec = jax.sharding.PartitionSpec("x", None)
+
+    def f(x):
+        if what == "shard_map":
+            return jax.shard_map(lambda a: 2 * a, mesh=mesh, in_specs=spec, out_specs=spec)(x)
+        return jax.lax.with_sharding_constraint(2 * x, jax.sharding.NamedSharding(mesh, spec))
+
+    with pytest.raises(InputError, match="with axes of type Auto"):
+        trace(f, X)

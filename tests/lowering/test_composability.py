@@ -143,7 +143,8 @@ def test_it_is_exported_and_loaded_again(plan):
     placed = plan.place(*arguments())
     found = jax.jit(loaded.call)(*placed)
     close(found, forward(*arguments()))
-    for sharding, wanted in zip(loaded.in_shardings_hlo, jax.tree.leaves(plan.in_shardings), strict=True):
+    mesh = jax.tree.leaves(plan.in_shardings)[0].mesh
+    for sharding, wanted in zip(loaded.in_shardings_jax(mesh), jax.tree.leaves(plan.in_shardings), strict=True):
         assert sharding is not None or wanted.is_fully_replicated
 
 

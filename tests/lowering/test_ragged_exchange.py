@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 from plan_cases import f32
 
@@ -15,7 +16,7 @@ from autoshard.api.plans import Plan
 from autoshard.verify import check_plan
 from autoshard.verify.runs.hlo import hlo_collectives
 
-MESH = jax.sharding.AbstractMesh((4,), ("x",))
+MESH = jax.sharding.AbstractMesh((4,), ("x",), axis_types=(AxisType.Auto,))
 ROWS, LARGER = 8, 4
 """Rows of a device, and how many times as large the buffer for what it gets is."""
 

@@ -71,4 +71,5 @@ def test_shard_map_over_axes_of_size_1_alone_is_plain_ops():
         )(a)  # fmt: skip
 
     plan = autoshard.plan(scaled, jax.ShapeDtypeStruct((8, 16), jnp.float32), **ASKED)
-    assert [op.kind for op in plan.program.body.ops] == ["mul"]
+    kinds = [op.kind for op in plan.program.body.ops if op.kind != "convert_element_type"]  # JAX 0.12 has one of 2
+    assert kinds == ["mul"]

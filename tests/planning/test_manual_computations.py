@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from every_plan import Manual, cheapest
+from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 from plan_cases import f32, machine
 
@@ -96,7 +97,7 @@ def test_free_axes_are_the_planners_and_closed_dimensions_keep_them_out() -> Non
 
 
 def test_a_statement_costs_what_the_same_shard_map_costs() -> None:  # S2.55
-    mesh = jax.sharding.AbstractMesh((2, 4), ("x", "y"))
+    mesh = jax.sharding.AbstractMesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
 
     def in_code(x: Any, w1: Any, w2: Any, w3: Any) -> Any:
         cut = P(("y", "x"), None)
@@ -242,7 +243,7 @@ def test_nested_regions_have_axes_of_their_own() -> None:  # S4.24
 
 
 def test_a_shard_map_inside_has_axes_of_its_own() -> None:  # S4.24
-    mesh = jax.sharding.AbstractMesh((2, 4), ("x", "y"))
+    mesh = jax.sharding.AbstractMesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
 
     @jax.jit
     def block(x: Any) -> Any:

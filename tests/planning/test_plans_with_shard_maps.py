@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 from plan_cases import f32
 
@@ -16,7 +17,7 @@ from autoshard.errors import InfeasibleError
 from autoshard.verify import check_plan
 
 AXES = {"x": 2, "y": 4}
-MESH = jax.sharding.AbstractMesh((2, 4), ("x", "y"))
+MESH = jax.sharding.AbstractMesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
 
 
 def local(body: Callable[..., Any], ins: Any, outs: Any) -> Callable[..., Any]:

@@ -181,9 +181,9 @@ def test_wrong_statements_are_refused_with_what_to_try() -> None:
 
 def test_a_shard_map_of_the_users_is_a_statement_with_its_place() -> None:
     import jax
-    from jax.sharding import AbstractMesh, PartitionSpec
+    from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 
-    mesh = AbstractMesh((2, 4), ("x", "y"))
+    mesh = AbstractMesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
 
     def f(w: Any, x: Any) -> Any:
         local = jax.shard_map(

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from plan_cases import f32
 
@@ -12,7 +12,7 @@ import autoshard
 from autoshard import InputError, Pin, ShardingError
 
 ASKED = {"mesh": {"data": 2, "model": 4}, "hardware": "tpu_v5e"}
-MESH = AbstractMesh((2, 4), ("data", "model"))
+MESH = AbstractMesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
 
 
 WEIGHTS, X = {"w1": f32(512, 2048), "w2": f32(2048, 512)}, f32(256, 512)
@@ -75,7 +75,8 @@ def test_plans_in_both_ways_verify_and_survive_their_files(plans, mode, tmp_path
 
 def test_meshes_and_axes_that_the_plan_has_not_are_errors_unless_they_are_ignored():
     def f(x):
-        return jax.lax.with_sharding_constraint(x * 2, NamedSharding(AbstractMesh((4, 2), ("a", "b")), P("a")))
+        mesh = AbstractMesh((4, 2), ("a", "b"), axis_types=(AxisType.Auto,) * 2)
+        return jax.lax.with_sharding_constraint(x * 2, NamedSharding(mesh, P("a")))
 
     for mode in ("hard", "hints"):
         with pytest.raises(autoshard.UnsupportedError, match="'a'"):

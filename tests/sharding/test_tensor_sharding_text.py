@@ -25,6 +25,8 @@ MESH = Mesh.from_dict({"x": 2, "y": 8, "z": 2})
         ('#sdy.sharding<@mesh, [{"x"}]>', '<@mesh, [{"x"}]>'),
         ('[{"y":(2)2}]', '[{"y":(2)2}]'),
         ("[{}] unreduced={z}", '[{}] unreduced={"z"}'),
+        ("[{}] unreduced{z}", '[{}] unreduced={"z"}'),  # as the Shardy of JAX 0.12 reads it, too
+        ("[{}] unreduced=sum{z}", '[{}] unreduced={"z"}'),
         ('[{}], replicated={"x"}, unreduced={"z"}', '[{}] replicated={"x"} unreduced={"z"}'),
         ("[{?}p0]", "[{?}p0]"),
     ],

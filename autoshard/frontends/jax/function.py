@@ -1,7 +1,8 @@
 """JAX functions as programs: traced with abstract values, named by pytree path, never executed."""
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -98,6 +99,24 @@ class TracedFunction:
         return names
 
 
+_ASKS_FOR_SHARDED = ("does not match the specs of the input", "can only refer to Auto axes of the mesh")
+"""What JAX says of axes of type Explicit, by which arguments have to be sharded when a function is traced."""
+
+
+@contextmanager
+def _explicit_axes_told() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        if not any(words in str(error) for words in _ASKS_FOR_SHARDED):
+            raise
+        raise InputError(
+            f"{error}\nWhat is planned is traced with arguments that are not sharded yet. Make the mesh in the function "
+            "with axes of type Auto: jax.make_mesh(sizes, names, axis_types=(jax.sharding.AxisType.Auto,) * len(names)); "
+            "by default its axes are Explicit"
+        ) from error
+
+
 def trace(
     f: Callable[..., Any],
     *specs: Any,
@@ -148,7 +167,8 @@ def trace(
     abstract = tuple(tree_util.tree_map(_abstract, spec) for spec in arrays)
     in_tree = tree_util.tree_structure(abstract)
     function = call.traced()
-    traced = jax.jit(function).trace(*abstract)
+    with _explicit_axes_told():
+        traced = jax.jit(function).trace(*abstract)
     parts = Parts(parts_given(loop_parts), kernels)
     jaxpr = parts.rewritten(_without_high_level_types(traced))
     reader = JaxprReader(effects_given(effects), kernels)

@@ -166,21 +166,18 @@ def _cheapest(net: Annealed, node: int, x: np.ndarray, forbidden: float, costs: 
     return best
 
 
-# complexity: one loop, whose arrays are made once for all steps
 @compiled
-def _run(net: Annealed, best: np.ndarray, heat: Heat, random_state: np.ndarray):
-    """One run, from `best`, which receives the cheapest assignment within the limit; returns what that costs."""
-    n, decisions = len(net.words), net.decisions
-    x = best.copy()
-    live = np.zeros(net.slots, dtype=np.int64)
-    for i in range(n):
-        if i >= decisions:
+def _begun(net: Annealed, x: np.ndarray, live: np.ndarray):
+    """Let the nodes that follow follow, and all hold what they hold; what the decisions cost, and how many of their
+    pairs are forbidden.
+    """
+    for i in range(len(net.words)):
+        if i >= net.decisions:
             x[i] = max(0, _allowed(net, i, x))
         _hold(net, i, -1, x[i], live)
-    over = _over(live, net.limit)
     cost = 0.0
     broken = 0
-    for i in range(decisions):
+    for i in range(net.decisions):
         cost += net.unary[net.offsets[i] + x[i]]
         for k in range(net.edge_at[i], net.edge_at[i + 1]):
             j = net.other[k]
@@ -190,6 +187,18 @@ def _run(net: Annealed, best: np.ndarray, heat: Heat, random_state: np.ndarray):
                     cost += value
                 else:
                     broken += 1
+    return cost, broken
+
+
+# complexity: one loop, whose arrays are made once for all steps
+@compiled
+def _run(net: Annealed, best: np.ndarray, heat: Heat, random_state: np.ndarray):
+    """One run, from `best`, which receives the cheapest assignment within the limit; returns what that costs."""
+    n, decisions = len(net.words), net.decisions
+    x = best.copy()
+    live = np.zeros(net.slots, dtype=np.int64)
+    cost, broken = _begun(net, x, live)
+    over = _over(live, net.limit)
     least = np.inf
     if over <= 0.0 and broken == 0:
         least = cost
