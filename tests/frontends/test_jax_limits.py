@@ -156,5 +156,5 @@ def test_a_mesh_with_explicit_axes_is_told_to_have_axes_of_type_auto(what: str) 
             return jax.shard_map(lambda a: 2 * a, mesh=mesh, in_specs=spec, out_specs=spec)(x)
         return jax.lax.with_sharding_constraint(2 * x, jax.sharding.NamedSharding(mesh, spec))
 
-    with pytest.raises(InputError, match="with axes of type Auto"):
+    with pytest.raises(InputError, match="make the mesh in it with axes of type Auto"):
         trace(f, X)

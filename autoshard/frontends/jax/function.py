@@ -111,9 +111,9 @@ def _explicit_axes_told() -> Iterator[None]:
         if not any(words in str(error) for words in _ASKS_FOR_SHARDED):
             raise
         raise InputError(
-            f"{error}\nWhat is planned is traced with arguments that are not sharded yet. Make the mesh in the function "
-            "with axes of type Auto: jax.make_mesh(sizes, names, axis_types=(jax.sharding.AxisType.Auto,) * len(names)); "
-            "by default its axes are Explicit"
+            f"{error}\nA function is planned with arguments that are not sharded yet: make the mesh in it with axes of "
+            "type Auto, jax.make_mesh(sizes, names, axis_types=(jax.sharding.AxisType.Auto,) * len(names)); by default "
+            "its axes are Explicit"
         ) from error
 
 
