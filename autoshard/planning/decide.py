@@ -90,6 +90,7 @@ class _Run:
     rounds: list[dict[str, Any]] = field(default_factory=list)
     proofs: list[Search] = field(default_factory=list)
     known: Known | None = None
+    is_annealed: bool = False
 
     def __post_init__(self) -> None:
         self.seen.extend(self.starts)
@@ -162,6 +163,7 @@ class _Run:
         for number in range(_MOST_ROUNDS):
             if interrupted_in(self.rounds) or (idle >= _IDLE_ROUNDS and self.known is not None):
                 break
+            self.known = self._annealed(limit, free) if step.whole or self.known is None else self.known
             chosen = self._more(step, nearest, limit, chosen)
             assert nearest is None or chosen != solved or not room.knows(nearest), "it knows all, and says less"
             network, solved = model.within(limit, chosen), chosen
@@ -196,10 +198,7 @@ class _Run:
     def _begun(self, limit: int, free: Sequence[int]) -> dict[int, frozenset[int]]:
         """A first plan, where one is found before the rounds; returns which moments are too full for what is free."""
         full = self._nothing_fits({}, free, limit)
-        few = is_few(self.model.repeats.network.n_nodes, self.options.effort)
-        if few or self.known is None:
-            ways = (self._annealed, self._first) if few else (self._first, self._annealed)
-            self.known = next((plan for plan in (way(limit, free) for way in ways) if plan is not None), None)
+        self.known = self.known or self._first(limit, free)
         if self.known is None:
             self._at_all(limit)
         return full
@@ -326,8 +325,9 @@ class _Run:
         return known if loose is None or (known is not None and cheaper(known[0], loose[0])) else loose
 
     def _annealed(self, limit: int, free: Sequence[int]) -> Known | None:
-        """What annealing finds, in small networks; what is known, where that is no dearer."""
-        wanted = self.small and self._entries <= WHOLE_ENTRIES and not interrupted_in(self.rounds)
+        """What annealing finds, once and in small networks; what is known, where that is no dearer."""
+        small = self.small and self._entries <= WHOLE_ENTRIES
+        wanted, self.is_annealed = small and not self.is_annealed and not interrupted_in(self.rounds), True
         return annealed(self.model, limit, free, self.options, self.known) if wanted else self.known
 
     def _first(self, limit: int, free: Sequence[int]) -> Known | None:
