@@ -163,7 +163,8 @@ class _Run:
         for number in range(_MOST_ROUNDS):
             if interrupted_in(self.rounds) or (idle >= _IDLE_ROUNDS and self.known is not None):
                 break
-            self.known = self._annealed(limit, free) if step.whole or self.known is None else self.known
+            if step.whole or self.known is None:
+                self.known = self._annealed(limit, free)
             chosen = self._more(step, nearest, limit, chosen)
             assert nearest is None or chosen != solved or not room.knows(nearest), "it knows all, and says less"
             network, solved = model.within(limit, chosen), chosen
@@ -199,8 +200,7 @@ class _Run:
         """A first plan, where one is found before the rounds; returns which moments are too full for what is free."""
         full = self._nothing_fits({}, free, limit)
         self.known = self.known or self._first(limit, free)
-        if self.known is None:
-            self._at_all(limit)
+        self._at_all(limit)
         return full
 
     def _fits(self, solution: Solution, assignment: Sequence[int], limit: int) -> bool:

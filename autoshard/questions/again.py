@@ -204,9 +204,12 @@ def decide_again(
     if by is not None and by.name not in SEARCHES:
         return decide_by(replace(model, problem=stated), by, options)
     by_name = None if plan.options is None else plan.options.strategy
-    ordered = any(level for pin in stated.pins for level in pin.priorities)
-    in_stages = ordered or by is not None or by_name is not None or any(stage.name for stage in plan.stages)
-    if in_stages if plan.stages else (by_name is None and ordered):
+    in_stages = any(level for pin in stated.pins for level in pin.priorities)
+    if plan.stages:
+        in_stages |= by is not None or by_name is not None or any(stage.name for stage in plan.stages)
+    else:
+        in_stages &= by_name is None
+    if in_stages:
         stages = stages_again(plan, replace(model, problem=stated))
         first = len(stages) if since is None else since
         stages = [replace(s, pins=(*s.pins, *kept)) if k >= first else s for k, s in enumerate(stages)]

@@ -15,7 +15,7 @@ import numpy as np
 
 from autoshard.solver.compiled import compiled
 from autoshard.solver.local.annealed import Annealed, annealed_from
-from autoshard.solver.local.search import SEED_MULTIPLIER
+from autoshard.solver.local.search import random_state_of
 from autoshard.solver.network import CostNetwork
 from autoshard.solver.threads import side_by_side
 
@@ -53,7 +53,7 @@ def anneal(
             break
         jobs = []
         for _ in range(count):
-            random_state = np.array([SEED_MULTIPLIER * (2 * (1000 * seed + number) + 1) % 2**64], dtype=np.uint64)
+            random_state = random_state_of(1000 * seed + number)
             heat = Heat(steps, first * scale, last * scale, OVER_LIMIT * scale, scale)
             jobs.append(lambda x=best.copy(), heat=heat, state=random_state: (*_run(made, x, heat, state), x))
             number += 1

@@ -84,6 +84,11 @@ class Field:
         return self.memory if limit is None else self.memory._replace(limit=limit)
 
 
+def random_state_of(seed: int) -> np.ndarray:
+    """Where the random numbers of a seed begin."""
+    return np.array([SEED_MULTIPLIER * (2 * seed + 1) % 2**64], dtype=np.uint64)
+
+
 def field_for(flat: Flat, seed: int) -> Field:
     """An empty field; `place` puts an assignment on it."""
     n = flat.n
@@ -91,14 +96,13 @@ def field_for(flat: Flat, seed: int) -> Field:
     record_at = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     limit = UNLIMITED if flat.limit is None else flat.limit
     parent, parent_edge, order, before, cost_at = (np.zeros(n, dtype=np.int64) for _ in range(5))
-    mixed = (SEED_MULTIPLIER * (2 * seed + 1)) % 2**64
     return Field(
         flat=flat,
         memory=Memory(record_at, flat.held_start, flat.held_stop, flat.held_at, flat.amounts, limit),
         chosen=np.zeros(n, dtype=np.int64),
         live=np.zeros(max(1, flat.slots), dtype=np.int64),
         blocks=np.zeros(1, dtype=np.int64),
-        random_state=np.array([mixed], dtype=np.uint64),
+        random_state=random_state_of(seed),
         scratch=np.zeros(int(flat.sizes.max(initial=1))),
         tree=Tree(
             member=np.full(n, -1, dtype=np.int64),
