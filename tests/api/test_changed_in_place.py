@@ -160,3 +160,31 @@ def test_a_state_that_is_merged_inside_stays_as_it_was() -> None:
     after, _ = autoshard.jit(next_state, keep=False, **ASKED)(state, *batch())
     assert all(np.array_equal(a, b) for a, b in zip(before, jax.tree.leaves(nnx.state(state, nnx.Param)), strict=True))
     assert not same(state, after)
+
+
+def test_a_module_that_is_planned_itself_is_told_where_it_was_trained_since() -> None:
+    model: Any = nnx.Linear(16, 16, rngs=nnx.Rngs(0))
+    run: Any = autoshard.jit(model, keep=False, **ASKED)
+    x, _ = batch()
+    assert np.allclose(run(x), model(x), atol=1e-5)
+    model.kernel[...] = jnp.zeros((16, 16))
+    with pytest.raises(InputError, match=r"reads the array self\.kernel.*take it as an argument of its own"):
+        run(x)
+
+
+COUNTER = nnx.Variable(jnp.int32(0))
+
+
+def count(x: Any) -> Any:
+    COUNTER[...] += 1
+    return COUNTER[...] + x
+
+
+NORM: Any = nnx.BatchNorm(16, rngs=nnx.Rngs(0))
+
+
+@pytest.mark.parametrize("run", [NORM, count])
+def test_an_object_that_is_changed_and_is_no_argument_is_refused(run: Any) -> None:
+    planned: Any = autoshard.jit(run, keep=False, **ASKED)
+    with pytest.raises(InputError, match=r"changes an object of flax NNX that is none of its arguments"):
+        planned(jnp.ones((32, 16)))

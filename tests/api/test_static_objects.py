@@ -59,6 +59,69 @@ def test_a_plan_tells_them_too() -> None:
         run(trainer, X)
 
 
+class Plain:
+    """Has no planned methods: they are planned of an object."""
+
+    def __init__(self, weights: Any) -> None:
+        self.weights = weights
+
+    def __call__(self, x: Any) -> Any:
+        return (x @ self.weights).sum()
+
+    def step(self, x: Any) -> Any:
+        self.weights = self.weights - x.mean()
+        return x.sum()
+
+
+class Outer:
+    def __init__(self) -> None:
+        self.layers, self.outer = [Plain(jnp.ones((32, 32)))], self
+
+    def loss(self, x: Any) -> Any:
+        return self.layers[0](x)
+
+    def step(self, x: Any) -> Any:
+        return self.layers[0].step(x)
+
+
+@pytest.mark.parametrize("weights", [jnp.ones((32, 32)), np.ones((32, 32), np.float32), np.ones((32, 32))])
+@pytest.mark.parametrize("of", [lambda x: x, lambda x: x.__call__, lambda x: jax.jit(x.__call__), functools.partial])
+def test_arrays_of_the_object_whose_method_is_planned_are_told_where_they_are_others(of: Any, weights: Any) -> None:
+    held = Plain(weights)
+    run = planned(of(held))
+    assert run(X) == run(X) == (X @ np.ones((32, 32))).sum()
+    held.weights = np.zeros((32, 32))
+    with pytest.raises(InputError, match=r"self is static, and the function reads the array self\.weights"):
+        run(X)
+
+
+def test_a_plan_of_a_method_tells_them_too() -> None:
+    held = Plain(jnp.ones((32, 32)))
+    run = autoshard.plan(held, X, **ASKED).jit()
+    assert run(X) == (X @ np.ones((32, 32))).sum()
+    held.weights = jnp.zeros((32, 32))
+    with pytest.raises(InputError, match=r"reads the array self\.weights"):
+        run(X)
+
+
+def test_arrays_of_objects_in_an_object_are_told() -> None:
+    outer = Outer()
+    run = planned(Outer.loss)
+    run(outer, X)
+    outer.layers[0].weights = jnp.zeros((32, 32))
+    with pytest.raises(InputError, match=r"reads the array self\.layers\[0\]\.weights"):
+        run(outer, X)
+
+
+@pytest.mark.parametrize("made", [Outer, lambda: Plain(jnp.ones((32, 32)))])
+def test_a_method_that_changes_arrays_of_its_object_is_refused_and_leaves_them(made: Any) -> None:
+    held = made()
+    with pytest.raises(InputError, match=r"changes self\.(layers\[0\]\.)?weights, and self is static"):
+        planned(held.step)(X)
+    inner = held.layers[0] if isinstance(held, Outer) else held
+    assert isinstance(inner.weights, jax.Array) and inner.weights.sum() == 32 * 32
+
+
 def test_attributes_that_no_plan_reads_may_change() -> None:
     trainer = Trainer()
     for _ in range(2):

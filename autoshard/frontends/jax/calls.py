@@ -17,7 +17,7 @@ from jax import tree_util
 
 from autoshard.errors import InputError
 from autoshard.frontends.jax.held import HeldArrays
-from autoshard.frontends.jax.in_place import Updates, Watch, check_apart, put_back
+from autoshard.frontends.jax.in_place import Updates, Watch, check_apart, outside_told, put_back
 from autoshard.frontends.jax.keywords import check_keywords
 from autoshard.frontends.jax.names import other_structure
 
@@ -60,7 +60,7 @@ class Call:
         """Whether the call has arrays by position only, and its result arrays only."""
         result = () if self.result is None else self.result[2]
         static = self.static or any(any(flags) for flags in (*self.leaves.values(), result))
-        return not (self.keywords or static or self.updates.arguments)
+        return not (self.keywords or static or self.updates.arguments or self.held.reads_own)
 
     @property
     def open(self) -> tuple[int, ...]:
@@ -115,6 +115,7 @@ class Call:
             for (path, old), new, still in zip(before, leaves, self.leaves[k], strict=True):
                 if still:
                     self._same(old, new, name + tree_util.keystr(path))
+        self.held.check_own()
         if self.updates.arguments:
             check_apart(self.updates, arguments, self.names)
         return self.arrays(arguments)
@@ -141,7 +142,8 @@ class Call:
             arguments = self.whole(arrays)
             watch = Watch({k: arguments[k] for k in self.open})
             count = len(arguments) - len(self.keywords)
-            result = self.function(*arguments[:count], **dict(zip(self.keywords, arguments[count:], strict=True)))
+            with outside_told():
+                result = self.function(*arguments[:count], **dict(zip(self.keywords, arguments[count:], strict=True)))
             self.held.check_unchanged()
             _check_computed(result)
             leaves, tree = tree_util.tree_flatten(result)
@@ -229,7 +231,7 @@ def read_call(
     call = Call(f, arguments, tuple(names), tuple(kwargs), frozenset(static), frozenset(donated - static))
     for k in call.open:
         call.leaves[k] = _still(arguments[k], lambda x: not hasattr(x, "shape") or not hasattr(x, "dtype"))
-    call.held = HeldArrays(dict(call.statics()))
+    call.held = HeldArrays(dict(call.statics()), f)
     return call
 
 

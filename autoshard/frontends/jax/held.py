@@ -1,64 +1,153 @@
-"""Arrays that static arguments hold: a method's `self`, which a planned function reads and may not change."""
+"""Arrays that static objects hold: a method's `self`, which a planned function reads and may not change."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+import inspect
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import jax
+import numpy as np
 from jax import tree_util
 from jax.core import Tracer
 
 from autoshard.errors import InputError
 
+OWN = "self"
+"""What the object is called that a function brings along itself: that of a bound method, or a callable object."""
+_DEPTH = 4
+"""So many objects are looked through, each an attribute of the one before (``self.model.layers[0].w`` is in the third);
+more are the graphs of loggers and the like, which hold no arrays that a step reads."""
+_Step = tuple[str, tuple[Any, ...]]
+
 
 class HeldChangedError(InputError):
-    """A static argument holds other arrays than those that were planned with: no other plan is meant by that."""
+    """A static object holds other arrays than those that were planned with: no other plan is meant by that."""
 
 
 class HeldArrays:
-    """The attributes of the static objects of a call, which are parts of the traced function."""
+    """The attributes of the static objects of a call and of the function's own, which are parts of the function traced.
 
-    def __init__(self, objects: Mapping[str, Any]) -> None:
-        self._objects = {name: x for name, x in objects.items() if _has_attributes(x)}
-        self._before = {name: dict(vars(x)) for name, x in self._objects.items()}
-        self._read: dict[str, list[tuple[str, Any]]] = {}
+    objects: static arguments and leaves by their paths.
+    """
+
+    def __init__(self, objects: Mapping[str, Any], function: Callable[..., Any] | None = None) -> None:
+        own = _own(function)
+        named = {**objects} if own is None else {OWN: own, **objects}
+        self._objects = {name: x for name, x in named.items() if _has_attributes(x)}
+        self._before = [(x, dict(vars(x))) for held in self._objects.values() for x in _within(held)]
+        self._read: dict[str, list[tuple[tuple[_Step, ...], Any]]] = {}
 
     def check_unchanged(self) -> None:
         """`InputError` where tracing has put its own values into an attribute, which gets its old value back."""
         for name, held in self._objects.items():
-            traced = next((path for path, leaf in _attributes(held) if isinstance(leaf, Tracer)), None)
+            traced = next((steps for steps, leaf in _attributes(held) if isinstance(leaf, Tracer)), None)
             if traced is None:
                 continue
-            vars(held).clear()
-            vars(held).update(self._before[name])
+            for x, before in self._before:
+                vars(x).clear()
+                vars(x).update(before)
             raise InputError(
-                f"the function changes {name}.{traced}, and {name} is static: a planned function takes arrays and "
-                "returns arrays. Take what changes as an argument of its own, and return its new value"
+                f"the function changes {name}{_told(traced)}, and {name} is static: a planned function takes arrays "
+                "and returns arrays. Take what changes as an argument of its own, and return its new value"
             )
 
     def reads(self, constants: Sequence[Any]) -> None:
         """Keep which of the held arrays the program reads."""
-        read = {id(x) for x in constants}
         for name, held in self._objects.items():
-            self._read[name] = [(path, leaf) for path, leaf in _attributes(held) if id(leaf) in read]
+            leaves = list(_attributes(held))
+            read = {id(x) for c in constants for x in _origins(c, [leaf for _, leaf in leaves])}
+            self._read[name] = [(steps, leaf) for steps, leaf in leaves if id(leaf) in read]
+
+    @property
+    def reads_own(self) -> bool:
+        """Whether the program reads arrays of an object that is no argument, but the function's own."""
+        return bool(self._read.get(OWN))
+
+    def check_own(self) -> None:
+        """`check_same` of the function's own object."""
+        if OWN in self._objects:
+            self.check_same(OWN, self._objects[OWN])
 
     def check_same(self, name: str, held: Any) -> None:
         """`HeldChangedError` where an object that was planned with has other arrays now than those the plan reads."""
-        if self._objects.get(name) is not held or not self._read.get(name):
+        if self._objects.get(name) is not held:
             return
-        now = dict(_attributes(held))
-        for path, leaf in self._read[name]:
-            if now.get(path) is not leaf:
+        for steps, leaf in self._read.get(name, ()):
+            if _at(held, steps) is not leaf:
                 raise HeldChangedError(
-                    f"{name} is static, and the function reads the array {name}.{path}, which is another one than when "
-                    "it was planned; take it as an argument of its own"
+                    f"{name} is static, and the function reads the array {name}{_told(steps)}, which is another one "
+                    "than when it was planned; take it as an argument of its own"
                 )
+
+
+def _own(function: Any) -> Any:
+    """The object whose method a function is, or which is called itself; None for a function."""
+    while not inspect.ismethod(function):
+        inner = function.func if isinstance(function, functools.partial) else getattr(function, "__wrapped__", None)
+        if inner is None:
+            break
+        function = inner
+    own = function.__self__ if inspect.ismethod(function) else function
+    return own if _is_looked_through(own) else None
+
+
+def _origins(constant: Any, leaves: Sequence[Any]) -> list[Any]:
+    """Those of the leaves that a constant of a traced function may be: itself, or the numpy array that JAX wrapped, or
+    made one of its own types of."""
+    same = [x for x in leaves if x is constant]
+    if same or isinstance(constant, jax.Array):
+        return same
+    values = np.asarray(constant)
+    alike = [x for x in leaves if isinstance(x, np.ndarray) and x.dtype.kind != "O" and x.shape == values.shape]
+    return [x for x in alike if np.shares_memory(x, values)] or [
+        x for x in alike if np.array_equal(x.astype(values.dtype), values)
+    ]
 
 
 def _has_attributes(x: Any) -> bool:
     return isinstance(getattr(x, "__dict__", None), dict)  # that of a class is none
 
 
-def _attributes(held: Any) -> Iterator[tuple[str, Any]]:
-    """The leaves of an object's attributes, by their paths."""
-    for attribute, value in vars(held).items():
-        for path, leaf in tree_util.tree_flatten_with_path(value)[0]:
-            yield attribute + tree_util.keystr(path), leaf
+_NOT_LOOKED_THROUGH = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType)
+
+
+def _is_looked_through(x: Any) -> bool:
+    return _has_attributes(x) and not isinstance(x, _NOT_LOOKED_THROUGH)
+
+
+def _within(held: Any) -> Iterator[Any]:
+    """An object and those that are looked through in it."""
+    yield held
+    for _, leaf in _attributes(held):
+        if _is_looked_through(leaf):
+            yield leaf
+
+
+def _attributes(held: Any) -> Iterator[tuple[tuple[_Step, ...], Any]]:
+    """The leaves of an object's attributes and of the objects in them, with the steps to each."""
+    seen, level = {id(held)}, [((), held)]
+    for _ in range(_DEPTH):
+        inner: list[tuple[tuple[_Step, ...], Any]] = []
+        for steps, x in level:
+            for attribute, value in vars(x).items():
+                for path, leaf in tree_util.tree_flatten_with_path(value)[0]:
+                    here = (*steps, (attribute, path))
+                    yield here, leaf
+                    if id(leaf) not in seen and _is_looked_through(leaf):
+                        seen.add(id(leaf))
+                        inner.append((here, leaf))
+        level = inner
+
+
+def _at(held: Any, steps: Sequence[_Step]) -> Any:
+    """What the steps lead to now; None where there is nothing."""
+    for attribute, path in steps:
+        if not _has_attributes(held):
+            return None
+        held = dict(tree_util.tree_flatten_with_path(vars(held).get(attribute))[0]).get(path)
+    return held
+
+
+def _told(steps: Sequence[_Step]) -> str:
+    return "".join(f".{attribute}{tree_util.keystr(path)}" for attribute, path in steps)

@@ -7,7 +7,8 @@ such object, although modules that are merged of it share its variables: steps o
 
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,6 +120,21 @@ def check_apart(updates: Updates, arguments: Sequence[Any], names: Sequence[str]
                     "are two. Split the objects outside of the function (nnx.split), merge them inside (nnx.merge), "
                     "and return their state"
                 )
+
+
+@contextmanager
+def outside_told() -> Iterator[None]:
+    """`InputError` for a function that changes an object of NNX that is none of its arguments."""
+    try:
+        yield
+    except Exception as error:
+        if not any(c.__name__ == "TraceContextError" and c.__module__ == "flax.errors" for c in type(error).__mro__):
+            raise
+        raise InputError(
+            f"the function changes an object of flax NNX that is none of its arguments ({str(error).split(' (http')[0]}"
+            "); take the object as an argument, from where a call hands its new arrays back: "
+            "autoshard.jit(lambda model, x: model(x)) in place of autoshard.jit(model)"
+        ) from error
 
 
 def _take_over(old: Any, new: Any) -> None:
