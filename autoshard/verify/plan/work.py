@@ -35,7 +35,7 @@ _FLOP_PER_ELEMENT: Final[Mapping[str, float]] = {
     kind: flop
     for flop, kinds in (
         (4.0, "rsqrt sqrt div"),
-        (8.0, "exp exp2 log log1p expm1 cbrt"),
+        (8.0, "exp exp2 log log1p log2 expm1 cbrt"),
         (10.0, "tanh logistic sin cos"),
         (12.0, "tan erf erfc"),
         (16.0, "pow atan2"),
