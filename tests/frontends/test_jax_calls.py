@@ -297,6 +297,7 @@ def test_names_that_do_not_fit_are_told_with_their_place(tmp_path, args, message
         ("out_shardings", r"autoshard\.Pin\(\"out/0\""),
         ("devices", "mesh="),
         ("memory", "memory_limit="),
+        ("donate_argnames", r"plan jax\.jit\(f, donate_argnames=\.\.\.\)"),
         ("donate_argnum", "did you mean 'donate_argnums'"),
     ],
 )

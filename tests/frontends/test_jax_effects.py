@@ -116,3 +116,9 @@ def test_a_config_drops_them(tmp_path):
     )
     config = load_config(tmp_path / "config.yaml")
     assert plan_config(config, build_problem(config)).notes[0].startswith("effects='drop'")
+
+
+def test_a_mutable_reference_as_an_argument_is_refused_by_its_path():
+    state = {"w": jax.new_ref(jnp.ones((8, 8)))}
+    with pytest.raises(UnsupportedError, match=r"state\['w'\] is a mutable reference.*take the value"):
+        trace(lambda state: state["w"][...] + 1, state)

@@ -158,3 +158,9 @@ def test_a_mesh_with_explicit_axes_is_told_to_have_axes_of_type_auto(what: str) 
 
     with pytest.raises(InputError, match="make the mesh in it with axes of type Auto"):
         trace(f, X)
+
+
+@pytest.mark.parametrize("words", [np.array(["a", "b"]), np.array([{}, {}]), np.array(["2026-01-01"], "datetime64[D]")])
+def test_an_array_without_numbers_is_told_by_its_path(words):
+    with pytest.raises(InputError, match=r"batch\['words'\] is an array of .*, and a program has arrays of numbers"):
+        trace(lambda batch: batch["x"] + 1, {"x": jnp.ones((8, 8)), "words": words})

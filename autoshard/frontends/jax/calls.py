@@ -18,6 +18,7 @@ from jax import tree_util
 from autoshard.errors import InputError
 from autoshard.frontends.jax.held import HeldArrays
 from autoshard.frontends.jax.in_place import Updates, Watch, check_apart, outside_told, put_back
+from autoshard.frontends.jax.inputs import check_arrays
 from autoshard.frontends.jax.keywords import check_keywords
 from autoshard.frontends.jax.names import other_structure
 
@@ -230,6 +231,7 @@ def read_call(
         donated = numbers(options.donate_argnums, "donate_argnums")
     call = Call(f, arguments, tuple(names), tuple(kwargs), frozenset(static), frozenset(donated - static))
     for k in call.open:
+        check_arrays(names[k], arguments[k])
         call.leaves[k] = _still(arguments[k], lambda x: not hasattr(x, "shape") or not hasattr(x, "dtype"))
     call.held = HeldArrays(dict(call.statics()), f)
     return call

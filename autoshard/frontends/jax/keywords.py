@@ -17,6 +17,7 @@ _MEANT = (
     ("devices num_devices mesh_shape axis_sizes axis_names", "the devices are mesh={'data': 2, 'model': 4}"),
     ("machine device accelerator chip topology", "the machine is hardware='tpu_v5e' (`autoshard hardware` lists them)"),
     ("memory hbm memory_budget max_memory", "the limit is memory_limit='14GiB'"),
+    ("donate_argnames", "donate by position, donate_argnums=0, or plan jax.jit(f, donate_argnames=...)"),
     ("timeout time_budget max_time", "the limit is time_limit='60s'"),
 )  # fmt: skip
 """Words of JAX and others that are no options of planning, and the option to give in their place."""
