@@ -73,8 +73,9 @@ class HeldArrays:
         """`HeldChangedError` where an object that was planned with has other arrays now than those the plan reads."""
         if self._objects.get(name) is not held:
             return
+        flat: dict[tuple[int, str], dict[Any, Any]] = {}
         for steps, leaf in self._read.get(name, ()):
-            if _at(held, steps) is not leaf:
+            if _at(held, steps, flat) is not leaf:
                 raise HeldChangedError(
                     f"{name} is static, and the function reads the array {name}{_told(steps)}, which is another one "
                     "than when it was planned; take it as an argument of its own"
@@ -140,12 +141,15 @@ def _attributes(held: Any) -> Iterator[tuple[tuple[_Step, ...], Any]]:
         level = inner
 
 
-def _at(held: Any, steps: Sequence[_Step]) -> Any:
-    """What the steps lead to now; None where there is nothing."""
+def _at(held: Any, steps: Sequence[_Step], flat: dict[tuple[int, str], dict[Any, Any]]) -> Any:
+    """What the steps lead to now; None where there is nothing. flat: attributes that were taken apart already."""
     for attribute, path in steps:
         if not _has_attributes(held):
             return None
-        held = dict(tree_util.tree_flatten_with_path(vars(held).get(attribute))[0]).get(path)
+        here = (id(held), attribute)
+        if here not in flat:
+            flat[here] = dict(tree_util.tree_flatten_with_path(vars(held).get(attribute))[0])
+        held = flat[here].get(path)
     return held
 
 
