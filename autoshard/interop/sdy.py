@@ -52,6 +52,7 @@ def sharding_from_attr(attr: ir.Attribute) -> TensorSharding:
         tuple(dims),
         tuple(axis_from_attr(a) for a in sharding.replicated_axes),
         tuple(axis_from_attr(a) for a in sharding.unreduced_axes),
+        str(getattr(sharding, "reduction_op", "sum")),  # jaxlib 0.10 knows sums alone
     )
 
 

@@ -33,6 +33,7 @@ class TensorFactorShardings:
     factors: dict[int, FactorSharding] = field(default_factory=dict)
     replicated: Refs = ()
     unreduced: Refs = ()
+    combiner: str = "sum"
 
     def expand(self, factor: int, axes: Refs, is_strict_prefix: bool) -> bool:
         """Set the axes of a factor to a longer list; True where that was done."""
@@ -54,6 +55,7 @@ def project(mapping: TensorFactors, spec: Spec | None, sizes: tuple[int, ...]) -
     if spec is not None:
         out.replicated = spec.replicated
         out.unreduced = spec.unreduced
+        out.combiner = spec.combiner
     return out
 
 
@@ -126,7 +128,7 @@ def unproject(
             if prod(size(a) for a in sharding.axes) < sizes[factor]:
                 break
         dims.append(Dim(tuple(axes), not is_closed))
-    return Spec(mesh, tuple(dims), tensor.replicated, tensor.unreduced)
+    return Spec(mesh, tuple(dims), tensor.replicated, tensor.unreduced, tensor.combiner)
 
 
 def _extend(axes: list[Ref], more: Refs) -> None:

@@ -31,6 +31,7 @@ class Spec(NamedTuple):
     dims: tuple[Dim, ...]
     replicated: Refs = ()
     unreduced: Refs = ()
+    combiner: str = "sum"
 
     @property
     def has_axes(self) -> bool:
@@ -63,6 +64,7 @@ def to_spec(sharding: TensorSharding, mesh: Mesh, mesh_index: int) -> Spec:
         tuple(Dim(refs(d.axes), d.is_open, d.priority) for d in sharding.dims),
         tuple(sorted(refs(sharding.replicated))),
         tuple(sorted(refs(sharding.unreduced))),
+        sharding.combiner,
     )
 
 
@@ -86,6 +88,7 @@ def from_spec(spec: Spec, mesh: Mesh, mesh_name: str | None) -> TensorSharding:
         tuple(DimensionSharding(refs(d.axes), d.is_open, d.priority) for d in spec.dims),
         refs(spec.replicated),
         refs(spec.unreduced),
+        spec.combiner,
     )
 
 

@@ -29,6 +29,7 @@ class TensorSharding:
     dims: one `DimensionSharding` per dimension.
     replicated: axes that no dimension may ever gain, in mesh order.
     unreduced: axes over which the tensor is a partial sum, in mesh order.
+    combiner: what the parts over these are combined by: sum, or in MLIR modules also max and min.
 
     >>> str(TensorSharding.from_text('<@mesh, [{"x"}p1, {"z", ?}p2], replicated={"y"}>'))
     '<@mesh, [{"x"}p1, {"z", ?}p2], replicated={"y"}>'
@@ -40,6 +41,7 @@ class TensorSharding:
     dims: tuple[DimensionSharding, ...]
     replicated: tuple[AxisRef, ...] = ()
     unreduced: tuple[AxisRef, ...] = ()
+    combiner: str = "sum"
 
     # text
 
@@ -64,9 +66,10 @@ class TensorSharding:
         """
         sep = " " if self.mesh_name is None else ", "
         text = "[" + ", ".join(map(str, self.dims)) + "]"
-        for label, axes in (("replicated", self.replicated), ("unreduced", self.unreduced)):
+        summed = "" if self.combiner == "sum" else self.combiner
+        for label, axes in (("replicated=", self.replicated), (f"unreduced={summed}", self.unreduced)):
             if axes:
-                text += f"{sep}{label}={{{', '.join(map(str, axes))}}}"
+                text += f"{sep}{label}{{{', '.join(map(str, axes))}}}"
         return text if self.mesh_name is None else f"<@{self.mesh_name}, {text}>"
 
     # construction
@@ -97,7 +100,9 @@ class TensorSharding:
         )
 
     def to_layout(self, atoms: AtomMesh) -> Layout:
-        """The planner's layout; `ShardingError` where a sub-axis does not fall on the atoms."""
+        """The planner's layout; `ShardingError` where a sub-axis does not fall on the atoms, or parts are no sums."""
+        if self.combiner != "sum":
+            raise ShardingError(f"sharding {self}: a layout has partial sums only, no {self.combiner}ima")
         return Layout(
             tuple(tuple(i for a in d.axes for i in atoms.atoms_for(a)) for d in self.dims),
             tuple(sorted(i for a in self.unreduced for i in atoms.atoms_for(a))),

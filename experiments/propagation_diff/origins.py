@@ -21,7 +21,8 @@ def compare(seed: int) -> tuple[str, str]:
     from autoshard.propagation.engine import Strategy, run_propagation
     from autoshard.propagation.mlir.graph import build_module_graph
     from autoshard.propagation.mlir.groups import open_conflicting_groups
-    from autoshard.propagation.mlir.module import ADD_EDGES, IMPORT, needs_edges
+    from autoshard.propagation.mlir.module import needs_edges
+    from autoshard.propagation.mlir.passes import ADD_EDGES, import_passes
     from autoshard.propagation.provenance import chains
     from autoshard.propagation.spec import overlaps
 
@@ -34,7 +35,7 @@ def compare(seed: int) -> tuple[str, str]:
         with mlir_context(), ir.Location.unknown():
             try:
                 if seed % 4 < 2:
-                    run_passes(module, IMPORT)
+                    run_passes(module, import_passes())
                 elif needs_edges(module):
                     run_passes(module, ADD_EDGES)
                 groups = open_conflicting_groups(module)

@@ -24,7 +24,7 @@ def compare(seed: int) -> tuple[str, str]:
     from autoshard.frontends.mlir.program import read_mlir
     from autoshard.interop.sdy import sharding_from_attr
     from autoshard.propagation import propagate
-    from autoshard.propagation.mlir.module import IMPORT
+    from autoshard.propagation.mlir.passes import import_passes
 
     text = random_module(seed)
     if any(word in text for word in LEFT_OUT):
@@ -34,7 +34,7 @@ def compare(seed: int) -> tuple[str, str]:
         run_passes(module, "canonicalize{region-simplify=disabled enable-patterns={none}}")  # removes what is dead
         text = module_text(module)
         try:
-            run_passes(module, IMPORT + ",sdy-user-priority-propagate")
+            run_passes(module, import_passes() + ",sdy-user-priority-propagate")
         except AutoshardError:
             return "skipped: Shardy refuses", ""
         main = next(o.operation for o in module.body.operations if o.operation.name == "func.func")

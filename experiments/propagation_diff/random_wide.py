@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from math import prod
 from random import Random
 
+from jaxlib.mlir.dialects import sdy
 from module_parts import DIM_SIZES, MESH_SIZES, Value, axes_text, kind
 from stated_regions import StatedRegions
+
+COMBINERS = ("", "max", "min") if hasattr(sdy, "ReductionOp") else ("",)  # JAX 0.12, JAX 0.10
 
 
 @dataclass
@@ -82,7 +85,8 @@ class WideGenerator(StatedRegions):
             assert mesh is not None
             unused = [a for a in mesh if f'"{a}"' not in text]
             if unused:
-                text = f'{text[:-1]}, unreduced={{"{self.rng.choice(unused)}"}}>'
+                combiner = COMBINERS[len(text) % len(COMBINERS)]
+                text = f'{text[:-1]}, unreduced={combiner}{{"{self.rng.choice(unused)}"}}>'
         return text
 
     def group(self, scope, out, depth) -> None:

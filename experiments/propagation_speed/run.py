@@ -103,13 +103,13 @@ def measure(imported: str) -> tuple[Times, str, str, int]:
     from autoshard.propagation.collector import no_garbage_collection
     from autoshard.propagation.engine import Strategy, run_propagation
     from autoshard.propagation.mlir.graph import build_module_graph
-    from autoshard.propagation.mlir.module import EXPORT
+    from autoshard.propagation.mlir.passes import export_passes
 
     module = parse_module(imported)
     start, cpu = time.perf_counter(), time.process_time()
     run_passes(module, "sdy-user-priority-propagate{keep-sharding-rules=true}")
     theirs, theirs_cpu = time.perf_counter() - start, time.process_time() - cpu
-    run_passes(module, EXPORT)
+    run_passes(module, export_passes())
     wanted = module_text(module)
     module = parse_module(imported)
     begin, cpu = time.perf_counter(), time.process_time()
@@ -121,7 +121,7 @@ def measure(imported: str) -> tuple[Times, str, str, int]:
         built.write(list(run.erased))
         written = time.perf_counter()
     end, total_cpu = time.perf_counter(), time.process_time() - cpu
-    run_passes(module, EXPORT)
+    run_passes(module, export_passes())
     times = Times(theirs, read - begin, propagated - read, written - propagated, end - begin, theirs_cpu, total_cpu)
     return times, module_text(module), wanted, len(built.graph.nodes)
 
@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     args = parser.parse_args()
     from autoshard.frontends.mlir.context import mlir_context, module_text, parse_module, run_passes
-    from autoshard.propagation.mlir.module import IMPORT
+    from autoshard.propagation.mlir.passes import import_passes
 
     print(
         f"{'layers':>6} {'ops':>6} {'Shardy s':>9} {'read s':>8} {'ours s':>7} {'write s':>8} "
@@ -141,7 +141,7 @@ def main() -> None:
     for layers in args.layers:
         module = parse_module(train_step_text(layers))
         with mlir_context():
-            run_passes(module, IMPORT + ",func.func(sdy-populate-op-sharding-rules)")
+            run_passes(module, import_passes() + ",func.func(sdy-populate-op-sharding-rules)")
             runs = [measure(module_text(module)) for _ in range(args.repeat)]
         best = min((r[0] for r in runs), key=lambda t: t.total)
         theirs = min(r[0].theirs for r in runs)

@@ -8,8 +8,9 @@ from jaxlib.mlir import ir
 from autoshard.frontends.mlir.context import mlir_context, parse_module, run_passes
 from autoshard.propagation.engine import Strategy, run_propagation
 from autoshard.propagation.mlir.graph import build_module_graph
-from autoshard.propagation.mlir.module import ADD_EDGES, IMPORT, propagate_mlir
+from autoshard.propagation.mlir.module import propagate_mlir
 from autoshard.propagation.mlir.ops import EDGE
+from autoshard.propagation.mlir.passes import ADD_EDGES, import_passes
 
 HIERARCHY = """
 sdy.mesh @mesh = <["x"=2, "y"=2]>
@@ -116,7 +117,7 @@ def test_the_whole_constant_computation_is_copied_for_each_use() -> None:  # S2.
       return %0, %1 : tensor<8x8xf32>, tensor<8x8xf32>
     }"""
     module = parse_module(text)
-    run_passes(module, IMPORT)
+    run_passes(module, import_passes())
     imported = str(module)
     for op in ("iota", "exponential", "slice", "broadcast_in_dim"):
         assert imported.count(f"stablehlo.{op} ") == 2, op

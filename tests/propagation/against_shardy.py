@@ -13,7 +13,7 @@ from autoshard.frontends.mlir.context import mlir_context, parse_module, run_pas
 from autoshard.interop.jax import auto_abstract_mesh, spec_from_jax
 from autoshard.interop.sdy import sharding_from_attr
 from autoshard.propagation import propagate
-from autoshard.propagation.mlir.module import IMPORT
+from autoshard.propagation.mlir.passes import import_passes
 from autoshard.sharding.mesh import Mesh
 
 MESH = Mesh.from_dict({"data": 4, "model": 2})
@@ -44,7 +44,7 @@ def ours_and_shardys(
     lowered = jax.jit(function, keep_unused=True).trace(*put).lower(lowering_platforms=("cpu",))
     module = parse_module(lowered.as_text())
     with mlir_context(), ir.Location.unknown():
-        run_passes(module, IMPORT + ",sdy-user-priority-propagate")
+        run_passes(module, import_passes() + ",sdy-user-priority-propagate")
         main = next(o.operation for o in module.body.operations if o.operation.name == "func.func")
         theirs = []
         for name, values_ in (("res_attrs", program.body.results), ("arg_attrs", program.body.args)):

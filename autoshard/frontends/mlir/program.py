@@ -128,6 +128,11 @@ class _Reader:
         if attr is None:
             return None
         sharding = sharding_from_attr(attr)
+        if sharding.combiner != "sum":
+            raise UnsupportedError(
+                f"the sharding {sharding} leaves a {sharding.combiner}imum to be taken over devices; a program holds "
+                "partial sums only, so reduce it first (propagate_mlir, check and explain read it)"
+            )
         return sharding if sharding.mesh_name in self.meshes else None  # a maximal mesh has no axes
 
     def _state(self, value: int, attr: ir.Attribute | None) -> None:

@@ -10,8 +10,9 @@ from autoshard.frontends.mlir.context import mlir_context, parse_module, run_pas
 from autoshard.propagation.engine import Strategy, run_propagation
 from autoshard.propagation.mlir.graph import ModuleGraph, build_module_graph
 from autoshard.propagation.mlir.groups import open_conflicting_groups
-from autoshard.propagation.mlir.module import ADD_EDGES, IMPORT, check_functions, needs_edges
+from autoshard.propagation.mlir.module import check_functions, needs_edges
 from autoshard.propagation.mlir.ops import CONSTRAINT, EDGE, FUNC, MANUAL, NAMED, owning_op
+from autoshard.propagation.mlir.passes import ADD_EDGES, import_passes
 from autoshard.propagation.provenance import GROUP, OUTPUT, Step, chains
 from autoshard.propagation.spec import axis_ref
 
@@ -68,7 +69,7 @@ def explain_mlir(
     with mlir_context(), ir.Location.unknown():
         check_functions(module, inlines_calls=strategy is None)
         if strategy is None:
-            run_passes(module, IMPORT)
+            run_passes(module, import_passes())
         elif needs_edges(module):
             run_passes(module, ADD_EDGES)
         groups = open_conflicting_groups(module)

@@ -15,7 +15,8 @@ def erase_manual(spec: Spec | None, manual: frozenset[str], meshes: Sequence[Mes
         return tuple(a for a in axes if not _is_manual(a, spec.mesh, manual, meshes))
 
     dims = tuple(d._replace(axes=free(d.axes)) for d in spec.dims)
-    return Spec(spec.mesh, dims, free(spec.replicated), free(spec.unreduced))
+    unreduced = free(spec.unreduced)
+    return Spec(spec.mesh, dims, free(spec.replicated), unreduced, spec.combiner if unreduced else "sum")
 
 
 def add_free(outer: Spec, inner: Spec, manual: frozenset[str], meshes: Sequence[Mesh]) -> Spec:
@@ -24,7 +25,7 @@ def add_free(outer: Spec, inner: Spec, manual: frozenset[str], meshes: Sequence[
         Dim(tuple(a for a in o.axes if _is_manual(a, outer.mesh, manual, meshes)) + i.axes, i.is_open, i.priority)
         for o, i in zip(outer.dims, inner.dims, strict=True)
     )
-    return Spec(inner.mesh, dims, outer.replicated, outer.unreduced)
+    return Spec(inner.mesh, dims, outer.replicated, outer.unreduced, outer.combiner)
 
 
 def _is_manual(ref: Ref, mesh: int, manual: frozenset[str], meshes: Sequence[Mesh]) -> bool:

@@ -17,30 +17,9 @@ from autoshard.propagation.engine import Strategy, run_propagation
 from autoshard.propagation.mlir.graph import ModuleGraph, build_module_graph
 from autoshard.propagation.mlir.groups import open_conflicting_groups
 from autoshard.propagation.mlir.ops import DATA_FLOW, EDGE, FUNC_EDGE, NAMED
-
-IMPORT = (
-    "symbol-dce,sdy-lift-inlined-meshes,sdy-remove-size-one-axes,sdy-propagate-sharding-from-func-to-call,"
-    "sdy-constant-or-scalar-splitter,symbol-dce,sdy-manual-axes-cleanup,sdy-add-data-flow-edges,"
-    "sdy-flatten-call-graph,symbol-dce,"
-    "sdy-import-func-calls{add-data-flow-edges-on-named-computations=true},symbol-dce,"
-    "sdy-apply-sharding-constraints,sdy-sharding-group-import,sdy-pre-order-funcs"
-)
-GATHER_SUB_AXES = "sdy-remove-sub-axes-in-input-output-shardings"
-EXPORT = (
-    "sdy-export-named-computations,sdy-propagate-to-func-results,"
-    "sdy-unflatten-call-graph{dedup-functions-fully=false},symbol-dce,sdy-insert-func-call-reshards,"
-    "func.func(sdy-constant-or-scalar-merger),func.func(sdy-sink-data-flow-edges),sdy-remove-sharding-groups,"
-    "func.func(sdy-sharding-constraint-to-reshard),sdy-update-non-divisible-input-output-shardings,"
-    f"{GATHER_SUB_AXES},sdy-close-shardings,"
-    "func.func(sdy-insert-explicit-reshards{enable-full-version=false}),"
-    "canonicalize{cse-between-iterations=false enable-patterns={sdy-collective} max-iterations=10 max-num-rewrites=-1 "
-    "region-simplify=aggressive test-convergence=false top-down=false},func.func(sdy-drop-sharding-rules)"
-)
+from autoshard.propagation.mlir.passes import ADD_EDGES, SINK_EDGES, export_passes, import_passes
 
 _LINE = re.compile(r'"[^"]*":(\d+):\d+')
-
-ADD_EDGES = "sdy-add-data-flow-edges"
-SINK_EDGES = "func.func(sdy-sink-data-flow-edges)"
 
 
 def propagate_mlir(
@@ -85,7 +64,7 @@ def _propagate_module(
     if strategy is None:
         has_named = _has_named_computations(module)
         try:
-            run_passes(module, IMPORT)
+            run_passes(module, import_passes())
         except InputError as error:
             if not has_named:
                 raise
@@ -97,7 +76,7 @@ def _propagate_module(
         run_passes(module, ADD_EDGES)
     _propagate(module, chosen, conservative)
     if strategy is None:
-        run_passes(module, EXPORT.replace(GATHER_SUB_AXES + ",", "") if keep_sub_axes else EXPORT)
+        run_passes(module, export_passes(keep_sub_axes=keep_sub_axes))
     elif add_edges:
         run_passes(module, SINK_EDGES)
 
