@@ -52,3 +52,18 @@ def test_groups_that_meet_in_a_loop_start_one_after_the_other() -> None:
     found = propagate_mlir(text, strategy="basic")
     assert found == by_shardy(text, "basic")
     assert found.count("sdy.sharding_constraint") == 2  # those of the second group, whose members differ by then
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_member_that_is_listed_twice_has_the_constraints_of_the_installed_shardy(strategy: str | None) -> None:
+    text = """
+sdy.mesh @mesh = <["x"=2]>
+func.func @main(%a: tensor<2x2xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) -> tensor<2x2xf32> {
+  %b = stablehlo.negate %a {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {"x"}]>]>} : tensor<2x2xf32>
+  sdy.sharding_group %b group_id=0 : tensor<2x2xf32>
+  sdy.sharding_group %a group_id=0 : tensor<2x2xf32>
+  sdy.sharding_group %b group_id=0 : tensor<2x2xf32>
+  return %b : tensor<2x2xf32>
+}
+"""
+    assert propagate_mlir(text, strategy=strategy) == by_shardy(text, strategy)
