@@ -76,10 +76,14 @@ def auto_abstract_mesh(sizes: Sequence[int], names: Sequence[str]) -> jax.shardi
 
 def spec_from_jax(spec: PartitionSpec, rank: int, mesh: Mesh) -> TensorSharding:
     """The sharding of a tensor of this rank that a `PartitionSpec` states."""
-    if len(spec) > rank:
-        raise ShardingError(f"{spec} has {len(spec)} entries but the tensor has rank {rank}")
+    entries = getattr(spec, "partitions", spec)  # with unreduced axes a spec itself refuses to be iterated over
+    if len(entries) > rank:
+        raise ShardingError(f"{spec} has {len(entries)} entries but the tensor has rank {rank}")
+    kind = getattr(getattr(spec, "unreduced_kind", None), "name", "sum")
+    if kind != "sum":
+        raise UnsupportedError(f"{spec}: only sums can be left to be combined, no {kind}ima; reduce the value first")
     dims: list[DimensionSharding] = []
-    for entry in spec:
+    for entry in entries:
         if entry is PartitionSpec.UNCONSTRAINED:
             dims.append(DimensionSharding(is_open=True))
         elif entry is None:

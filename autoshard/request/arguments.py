@@ -228,7 +228,7 @@ def match_jax_pins(pins: Sequence[Pin], program: Program, mesh: Mesh) -> tuple[M
             translated[text, stated] = on_other_mesh(text, stated, mesh, pin.where)
         other = translated[text, stated]
         sharding = TensorSharding.from_text(text) if other is None else other.sharding
-        matched = replace(pin, sharding=sharding).match(addresses, mesh)
+        matched = replace(replace(pin, sharding=sharding).match(addresses, mesh), written=pin.written)
         if other is not None:
             matched = replace(matched, mesh=stated or "", stated=text, moves=other.moves)
         found.append(matched)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax._src import partition_spec
 from jax.sharding import NamedSharding, PartitionSpec
 
 from autoshard.errors import InputError, ShardingError, UnsupportedError
@@ -38,6 +39,21 @@ def test_partition_specs_are_read_and_written(spec: PartitionSpec, text: str) ->
     found = spec_from_jax(spec, 2, MESH)
     assert str(found) == text
     assert spec_from_jax(spec_to_jax(found, MESH), 2, MESH) == found
+
+
+def test_unreduced_axes_of_a_partition_spec_are_those_of_a_partial_sum() -> None:
+    found = spec_from_jax(P("data", unreduced={"model"}), 2, MESH)
+    assert str(found) == '[{"data"}, {}] unreduced={"model"}'
+    assert spec_from_jax(spec_to_jax(found, MESH), 2, MESH) == found
+
+
+def test_a_partition_spec_that_leaves_a_maximum_to_be_taken_is_refused() -> None:
+    kinds = getattr(partition_spec, "UnreducedKind", None)
+    if kinds is None:
+        pytest.skip("JAX 0.10 knows sums alone")
+    spec = P("data", unreduced={"model"}, unreduced_kind=kinds.max)
+    with pytest.raises(UnsupportedError, match="only sums can be left to be combined, no maxima"):
+        spec_from_jax(spec, 2, MESH)
 
 
 def test_local_shapes_of_partition_specs() -> None:  # S2.56, S2.57

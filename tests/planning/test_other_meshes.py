@@ -239,6 +239,15 @@ def there(mesh: jax.sharding.Mesh) -> Any:
     return jax.ShapeDtypeStruct((64, 16), jnp.float32, sharding=NamedSharding(mesh, P("data", "model")))
 
 
+def test_a_pin_by_a_partition_spec_is_cited_at_its_own_line() -> None:
+    pins = [autoshard.Pin("x", P("data")), autoshard.Pin("x", P("model"))]
+    with pytest.raises(InfeasibleError) as raised:
+        solve(layer, *SPECS, constraints=pins)
+    line = pins[0].written
+    assert Path(__file__).name in line
+    assert f'{line}: pin x: [{{"data"}}, {{}}]' in str(raised.value)
+
+
 @pytest.mark.parametrize("form", ["explicit", "constraints", "shardings"])
 def test_a_plan_runs_on_the_devices_of_its_mesh_in_their_order(form: str) -> None:
     found = solve(layer, *SPECS, mesh=some(6, 1, 3, 4))
