@@ -37,6 +37,7 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     ("maximal", "a maximal sharding has no dimension shardings, replicated or unreduced axes"),
     ("factor", "every factor needs a size, and the sizes of a dimension's factors multiply to its size"),
     ("malformed null-terminated string", "the bytecode is damaged: write the module anew, or give it as text"),
+    ("attempting to parse", "the bytecode is damaged: write the module anew, or give it as text"),
     ("bytecode", "write the module anew with this MLIR, or give it as text"),
     ("undeclared SSA value", "define the value before its first use, or correct the name"),
     ("expected", "compare the text with the syntax of the op or attribute"),

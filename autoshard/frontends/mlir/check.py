@@ -18,6 +18,7 @@ from autoshard.errors import AutoshardError
 from autoshard.frontends.mlir.advice import ANY_ADVICE, advice_on
 from autoshard.frontends.mlir.context import mlir_context, must_be_text
 from autoshard.frontends.mlir.older import all_ops, has_older_sharding
+from autoshard.frontends.mlir.places import parsed
 from autoshard.interop.sdy import is_maximal, mesh_from_attr, sharding_from_attr
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
@@ -50,7 +51,7 @@ def check_mlir(text: str | bytes, *, strict: bool = False) -> list[Diagnostic]:
     context = mlir_context()
     with context:
         try:
-            module = ir.Module.parse(text)
+            module = parsed(text)
         except ir.MLIRError as error:
             return _from_mlir(error)
         diagnostics = list(_Checker(module, strict).run())

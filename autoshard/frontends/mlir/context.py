@@ -17,6 +17,7 @@ from jaxlib.mlir.dialects import chlo, mhlo, mpmd, sdy, stablehlo
 
 from autoshard.errors import InputError
 from autoshard.frontends.mlir.advice import advice_on
+from autoshard.frontends.mlir.places import parsed
 
 _LOCATION = re.compile(r'loc\("(?P<file>[^"]*)":(?P<line>\d+):(?P<column>\d+)\)')
 BYTECODE_MAGIC = b"ML\xefR"
@@ -36,13 +37,17 @@ def mlir_context() -> ir.Context:
     return context
 
 
-def parse_module(text: str | bytes, *, verify: bool = True) -> ir.Module:
-    """Parse a module; `InputError` with line and message where it is malformed."""
+def parse_module(text: str | bytes, *, verify: bool = True, names_code: bool = False) -> ir.Module:
+    """Parse a module; `InputError` with line and message where it is malformed.
+
+    names_code: keep the locations that the text carries, which name the code that it was lowered from. Otherwise every
+        op has its own line and column.
+    """
     must_be_text(text)
     context = mlir_context()
     with context:
         try:
-            module = ir.Module.parse(text)
+            module = ir.Module.parse(text) if names_code else parsed(text)
         except ir.MLIRError as error:
             raise InputError(f"cannot read the MLIR module: {error_text(error, advise=True)}") from None
         if verify and not module.operation.verify():
@@ -66,7 +71,7 @@ def error_text(error: ir.MLIRError, *, advise: bool = False) -> str:
     lines = []
     for diagnostic in error.error_diagnostics:
         match = _LOCATION.match(str(diagnostic.location))
-        where = f"line {match['line']}, column {match['column']}: " if match else ""
+        where = f"line {match['line']}, column {match['column']}: " if match and match["line"] != "0" else ""
         more = f"; {advice_on(diagnostic.message)}" if advise else ""
         lines.append(where + diagnostic.message + more)
     return "\n".join(lines) or str(error)

@@ -52,7 +52,7 @@ def read_mlir(text: str | bytes) -> MlirProgram:
 
     Raises `InputError` for malformed modules, `UnsupportedError` for ops that a program cannot hold.
     """
-    module = parse_module(text)
+    module = parse_module(text, names_code=True)
     with mlir_context(), ir.Location.unknown():
         run_passes(module, f"{PREPARE},func.func(sdy-populate-op-sharding-rules)")
         return _Reader(module).read()
