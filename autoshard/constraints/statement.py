@@ -84,8 +84,8 @@ PlacementCheck = Callable[[Placement], bool]
 class MostReshards:
     """At most `limit` of the reshards that `counts` accepts.
 
-    counts: called with a value and the use that needs it in another layout (None: the form that its uses share). axes:
-    only reshards that move one of them count (empty: all).
+    counts: called with a value and the use that needs it in another layout (None: the form that its uses share, which
+    is asked about with each of these uses, too). axes: only reshards that move one of them count (empty: all).
     """
 
     limit: int
@@ -195,7 +195,9 @@ class Matched:
         return None
 
     def without_collectives(self, value: int, use: Use | None) -> Iterable[str]:
-        """Mesh axes over which no collective may bring a value to a use (None: to the form that its uses share)."""
+        """Mesh axes over which no collective may bring a value to a use, by the form that its uses share or from there
+        (None: to that form).
+        """
         return ()
 
     def without_moves(self, value: int, use: Use | None) -> Iterable[str]:

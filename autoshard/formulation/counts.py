@@ -17,6 +17,7 @@ from autoshard.costs.reshard import ReshardTable
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.encode import Encoded
 from autoshard.formulation.model import Link, Node, NodeKind
+from autoshard.formulation.restrict import served
 from autoshard.program.program import Program
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Usage
@@ -46,8 +47,9 @@ def with_counts(
             continue
         atoms = frozenset(a for name in most.axes for a in mesh.atoms_of[name])
         nodes: list[int] = []
+        serves = served(collected.links)
         for link in collected.links:
-            if not most.counts(link.value, link.use):
+            if not any(most.counts(link.value, use) for use in serves(link)):
                 continue
             changed = _changed(encoded.table(program.type_of(link.value), link), link, encoded, atoms)
             if not changed.any():

@@ -14,6 +14,7 @@ from autoshard.errors import InfeasibleError
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.model import Link, Node, NodeKind
 from autoshard.program.program import Op, Program
+from autoshard.program.schedule import Use
 from autoshard.sharding.layout import AtomMesh, Layout
 
 
@@ -33,7 +34,8 @@ def restrict_nodes(
     for restriction in restrictions:
         restriction.check(program)
     if restrictions:
-        collected.links[:] = [_marked(link, restrictions, mesh) for link in collected.links]
+        serves = served(collected.links)
+        collected.links[:] = [_marked(link, serves(link), restrictions, mesh) for link in collected.links]
 
 
 def state_masks(
@@ -88,12 +90,25 @@ def _and(masks: dict[int, np.ndarray], node: int, mask: np.ndarray) -> None:
     masks[node] = masks[node] & mask if node in masks else mask
 
 
-def _marked(link: Link, restrictions: Sequence[Restriction], mesh: AtomMesh) -> Link:
+def served(links: Sequence[Link]) -> Callable[[Link], tuple[Use | None, ...]]:
+    """For each link the uses that its reshards serve: the way to the form that uses share serves each of them."""
+    uses_of: dict[int, list[Use]] = {}
+    for link in links:
+        if link.use is not None:
+            uses_of.setdefault(link.value, []).append(link.use)
+    return lambda link: (link.use,) if link.use is not None else (None, *uses_of.get(link.value, ()))
+
+
+def _marked(link: Link, uses: Sequence[Use | None], restrictions: Sequence[Restriction], mesh: AtomMesh) -> Link:
     """The link with the atoms that its reshards must not use in collectives (`barred`), or not move at all
-    (`local`).
+    (`local`). uses: those that the reshards serve.
     """
     barred = frozenset(
-        a for r in restrictions for name in r.without_collectives(link.value, link.use) for a in mesh.atoms_of[name]
+        a
+        for r in restrictions
+        for use in uses
+        for name in r.without_collectives(link.value, use)
+        for a in mesh.atoms_of[name]
     )
     local = frozenset(
         a for r in restrictions for name in r.without_moves(link.value, link.use) for a in mesh.atoms_of[name]

@@ -1,5 +1,6 @@
 """Statements that are no sharding of one value hold in plans; the independent checker agrees, and finds where not."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -102,6 +103,38 @@ def test_a_region_without_collectives_leaves_the_rest_alone() -> None:
     held = planned(f, f32(64, 64), f32(64, 64), f32(512, 64), constraints=[*pins, NoCollective("x", "@h")])
     assert not any(held.collectives["value"] == "h")
     assert held.collectives["axes"].str.contains("x").any()
+
+
+def two_products(x: Any, w: Any, v: Any) -> Any:
+    return x @ w, x @ v
+
+
+GATHERED_ONCE = [Pin("x", '[{}, {"y"}]'), *(Pin(name, "[{}, {}]") for name in ("w", "v", "out/0", "out/1"))]
+"""Of `two_products`: x is gathered, which is cheapest once for both."""
+
+
+@pytest.mark.parametrize(
+    "stated", [NoCollective("y", "dot_general"), MaxReshards(0, axis="y", pattern="dot_general")], ids=str
+)
+def test_what_moves_once_for_several_uses_moves_at_each_of_them(stated: Any) -> None:
+    specs = (f32(512, 256), f32(256, 1024), f32(256, 1024))
+    free = planned(two_products, *specs, constraints=GATHERED_ONCE)
+    assert list(free.collectives["where"]) == ["x for all its uses"]
+    with pytest.raises(InfeasibleError) as caught:
+        planned(two_products, *specs, constraints=[*GATHERED_ONCE, stated])
+    assert any(str(stated) in line for line in caught.value.conflict)
+    elsewhere = planned(two_products, *specs, constraints=[GATHERED_ONCE[0], replace(stated, pattern="x")])
+    assert any("is broken" in text for text in findings_with(free, elsewhere))
+
+
+def test_an_output_without_collectives_does_not_take_what_moves_for_other_uses_too() -> None:
+    """x lies as the output should; gathered for the matmul and the other output, it is not brought back by a slice."""
+    pins = [Pin("x", '[{"y"}, {}]'), Pin("out/1", "[{}, {}]"), Pin("out/0", '[{}, {"y"}]')]
+    f = lambda x, w: (x, x, x @ w)  # noqa: E731
+    free = planned(f, f32(512, 256), f32(256, 64), constraints=pins)
+    assert "x for all its uses" in list(free.collectives["where"])
+    with pytest.raises(InfeasibleError):
+        planned(f, f32(512, 256), f32(256, 64), constraints=[*pins, NoCollective("y", "out/0")])
 
 
 @pytest.mark.parametrize("limit", [0, 1, 2])

@@ -30,7 +30,7 @@ class MaxReshards(Restricting):
 
     Each use that takes a value in another layout counts, and each value whose uses share another layout; the body of a
     loop counts once. axis: only reshards that move this mesh axis count. pattern: only those in this part of the
-    program (as in `NoCollective`).
+    program (as in `NoCollective`; what moves once for several uses counts once, where one of them is there).
 
     >>> str(MaxReshards(3, axis="model"))
     'at most 3 reshards over model'

@@ -32,6 +32,8 @@ class NoCollective(Restricting):
 
     A pattern of lines or primitives is about those ops (loops with all ops inside): about the reshards of their
     operands and the reductions inside of them. Every pattern is about the reshards of the values that it addresses.
+    What moves once for several uses of a value moves at each of them. The slices that a loop takes of a stack are
+    values of their own.
 
     >>> str(NoCollective("model", "attention.py:120"))
     'no collective over model at attention.py:120'

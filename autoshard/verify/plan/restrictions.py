@@ -27,13 +27,11 @@ class Part:
     ops: frozenset[int]
     whole: bool = False
 
-    def has(self, value: int, use: UseKey | None) -> bool:
-        """Whether a reshard belongs to the part: by its value, or by the use it serves (None: the shared form)."""
+    def has(self, value: int, serves: Sequence[UseKey]) -> bool:
+        """Whether a reshard belongs to the part: by its value, or by one of the uses that it serves."""
         if self.whole or value in self.values:
             return True
-        if use is None:
-            return False
-        return use[1] in self.slots if use[0] == PROGRAM_OP else use[0] in self.ops
+        return any(use[1] in self.slots if use[0] == PROGRAM_OP else use[0] in self.ops for use in serves)
 
 
 def part_of(patterns: Sequence[str], flow: Flow) -> Part:
@@ -196,17 +194,19 @@ def _touches(held: Holding, atoms: frozenset[int]) -> bool:
     return bool((held.cutting | held.partial) & atoms)
 
 
-def _ways(flow: Flow) -> Iterator[tuple[str, UseKey | None, Way]]:
+def _ways(flow: Flow) -> Iterator[tuple[str, Sequence[UseKey], Way]]:
+    """Each way of a value in words, with the uses that it serves: that to a shared form serves all of the value."""
     for value, way in flow.shared.items():
-        yield f"the shared form of {flow.name(value)}", None, way
+        serves = [use for use, other in flow.uses.items() if other.value == value]
+        yield f"the shared form of {flow.name(value)}", serves, way
     for use, way in flow.uses.items():
-        yield f"{flow.name(way.value)} for {flow.use_name(use)}", use, way
+        yield f"{flow.name(way.value)} for {flow.use_name(use)}", (use,), way
 
 
 def _no_collective(what: str, part: Part, atoms: frozenset[int], flow: Flow, findings: Findings) -> None:
     mesh: Atoms = flow.mesh
-    for name, use, way in _ways(flow):
-        if not part.has(way.value, use):
+    for name, serves, way in _ways(flow):
+        if not part.has(way.value, serves):
             continue
         for move in way.moves:
             if move.kind in COLLECTIVES and any(a in atoms and mesh.sizes[a] > 1 for a in move.atoms):
@@ -233,7 +233,7 @@ def _in_code(op: Node) -> Iterator[Node]:
 
 def _reshards(part: Part, atoms: frozenset[int] | None, flow: Flow) -> Iterator[str]:
     """The reshards in a part of the program; where `atoms` are given only those that move over one of them."""
-    for name, use, way in _ways(flow):
-        if part.has(way.value, use) and way.moves:
+    for name, serves, way in _ways(flow):
+        if part.has(way.value, serves) and way.moves:
             if atoms is None or any(a in atoms for move in way.moves for a in move.atoms):
                 yield name
