@@ -6,7 +6,7 @@ import numpy as np
 
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.encode import Encoded
-from autoshard.formulation.model import NodeKind
+from autoshard.formulation.model import Link, NodeKind
 from autoshard.formulation.repeats import Repeats
 from autoshard.program.schedule import Schedule
 from autoshard.sharding.layout import Layout
@@ -23,10 +23,13 @@ def assignment_of(
     wanted = _layouts(collected, schedule)
     if wanted is None:
         return None
+    moved = {counted.node: _moved(collected.links[k], schedule) for k, counted in encoded.counted.items()}
+    avoided = {counted.node: counted.avoided for counted in encoded.counted.values()}
     chosen: list[int] = []
     for index, node in enumerate(collected.nodes):
         if node.kind is NodeKind.COUNT:
-            chosen.append(_counted(encoded, index, chosen))
+            ways = [moved[index].isdisjoint(atoms) for atoms in avoided[index]]
+            chosen.append(_counted(encoded, index, chosen, ways))
             continue
         kept = encoded.states[index].tolist()
         if node.kind is NodeKind.OP:
@@ -51,13 +54,19 @@ def assignment_of(
     return tuple(contracted) if repeats.expand(contracted) == chosen else None
 
 
-def _counted(encoded: Encoded, index: int, chosen: Sequence[int]) -> int:
-    """The last state of a COUNT node that the chosen states around it allow.
+def _moved(link: Link, schedule: Schedule) -> frozenset[int]:
+    """The atoms that a schedule moves on the way of a link."""
+    reshard = schedule.shared.get(link.value) if link.use is None else schedule.uses.get(link.use)
+    return frozenset(a for step in (() if reshard is None else reshard.steps) for a in step.atoms)
 
-    The first state says that there is a reshard and is always allowed. Nodes that a COUNT node refers to come before
-    it.
+
+def _counted(encoded: Encoded, index: int, chosen: Sequence[int], ways: Sequence[bool]) -> int:
+    """The last state of a COUNT node that the chosen states around it allow, among those with the way that is taken.
+
+    The first state says that the reshard counts and is always allowed. Nodes that a COUNT node refers to come before
+    it. ways: per state, whether it has the way.
     """
-    allowed = np.ones(len(encoded.network.costs[index]), bool)
+    allowed = np.array(ways, bool)
     for edge in encoded.network.edges:
         if edge.first == index and edge.second < len(chosen):
             allowed &= edge.costs[:, chosen[edge.second]] < IMPOSSIBLE

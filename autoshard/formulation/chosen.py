@@ -1,5 +1,6 @@
 """The layouts that decisions stand for and the copies between them, as quantities."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,12 @@ class ChosenLayouts:
         self._images = {} if tile is None else image_dims(program)
         self.links = {link.use: link for link in collected.links if link.use is not None}
         self.hubs = {link.value: link for link in collected.links if link.use is None}
+        self._ways = {
+            (collected.links[k].value, collected.links[k].use): encoded.ways(
+                program.type_of(collected.links[k].value), k, collected.links[k]
+            )
+            for k in encoded.counted
+        }
         self._ports: dict[tuple[int, int], Quantity] = {}
         self._moves: dict[object, Quantity] = {}
         self._bytes: dict[object, Quantity] = {}
@@ -78,25 +85,27 @@ class ChosenLayouts:
     def copy(self, link: Link) -> Quantity:
         """The copy along a link: None where source and target are the same.
 
-        Otherwise (bytes of the source, bytes of the copy, whether the source may be a partial sum, whether the first
-        step is an all-reduce).
+        Otherwise (bytes of the source, bytes of the copy, whether the source may be a partial sum, whether the copy may
+        be an all-reduce and nothing else, which holds the least).
         """
         source, target = self.port(link.source), self.port(link.target)
         table = self.encoded.table(self.program.type_of(link.value), link)
-        key = (id(source), id(target), id(table), self._kind(link.value), link.use is None)
+        ways = self._ways.get((link.value, link.use), (table,))
+        key = (id(source), id(target), *map(id, ways), self._kind(link.value), link.use is None)
         if key not in self._moves:
             flags = self.q.constant(None) if link.use is not None else self._copies(link)
             goal = self.q.lift(lambda layout, is_copy: (layout, is_copy), target, flags)
-            self._moves[key] = self.q.paired(source, goal, *self._compared(link.value, table, source, goal))
+            self._moves[key] = self.q.paired(source, goal, *self._compared(link.value, ways, source, goal))
             self._kept += [source, target]
         return self._moves[key]
 
     def _compared(
-        self, value: int, table: ReshardTable, source: Quantity, goal: Quantity
+        self, value: int, ways: Sequence[ReshardTable], source: Quantity, goal: Quantity
     ) -> tuple[np.ndarray, tuple[Any, ...]]:
         """Numbers for all pairs (layout of the source, layout of the goal), and the value of each number, as `copy`
-        has it.
+        has it. ways: the tables of the ways that the value may take, that of the cheapest first.
         """
+        table = ways[0]
         ones = [None if lay is FREE else lay for lay in source.values]
         others = [(None, None) if other is FREE else other for other in goal.values]
         start = np.array([-1 if lay is None else table.index[lay] for lay in ones])[:, None]
@@ -106,7 +115,11 @@ class ChosenLayouts:
         free |= np.array([[is_copy is True for _, is_copy in others]]) & same
         free |= np.array([[is_copy is False for _, is_copy in others]]) & ~same
         partial = np.array([[lay is not None and bool(lay.unreduced)] for lay in ones])
-        reduced = self._only_reduced(table, start, end, partial & ~same & ~free)
+        asked = partial & ~same & ~free
+        reduced = np.zeros(asked.shape, bool)
+        for way in ways:
+            place = np.array([way.index[layout] for layout in table.layouts], np.int64)
+            reduced |= self._only_reduced(way, place[start], place[end], asked)
         sizes = [
             np.array([0 if layout is None else self.size(value, layout) for layout in layouts], np.int64)
             for layouts in (ones, [other for other, _ in others])

@@ -1,22 +1,25 @@
 """Limits on the number of reshards, by nodes that hold a unit of a limited amount.
 
 Whether a use changes a layout depends on two decisions: that of the value and that of its consumer. A COUNT node
-between them has a state for each answer. Its first state means that there is a reshard, and allows everything on both
-sides. In every other state the value lies in one class of layouts, which the consumer takes without a reshard. Nodes in
-their first state hold one unit each, all at one moment of their own. So the limit on what is held at that moment limits
-the number of reshards.
+between them has states for each answer. Its first state means that the reshard counts for every limit that it is about,
+and allows everything on both sides. Each other state names the limits for which it does not count, and a class of
+layouts of the value: there the reshard takes a way that those limits do not count, and the state pays what this way
+costs more, where there is one. Nodes hold one unit for each limit that counts, all at one moment of its own. So the
+limit on what is held at that moment limits the number of reshards.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 
 from autoshard.constraints import Restriction
-from autoshard.costs.reshard import ReshardTable
+from autoshard.constraints.statement import MostReshards
+from autoshard.costs.reshard import ReshardTable, ReshardTables
 from autoshard.formulation.collect import Collected
-from autoshard.formulation.encode import Encoded
-from autoshard.formulation.model import Link, Node, NodeKind
+from autoshard.formulation.encode import Encoded, in_ticks, way_of
+from autoshard.formulation.model import Counted, Link, Node, NodeKind
 from autoshard.formulation.restrict import served
 from autoshard.program.program import Program
 from autoshard.sharding.layout import AtomMesh, Layout
@@ -25,83 +28,169 @@ from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Usage
 
 @dataclass(frozen=True)
 class Count:
-    """At most `limit` of these nodes may be in their first state."""
+    """At most `limit` of these nodes may be in one of their states that count.
+
+    counted: for each node, per state, whether it counts.
+    """
 
     limit: int
     nodes: tuple[int, ...]
+    counted: tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """One limit: which reshards it is about, and the atoms that they move (None: any)."""
+
+    most: MostReshards
+    atoms: frozenset[int] | None
 
 
 def with_counts(
-    encoded: Encoded, collected: Collected, program: Program, mesh: AtomMesh, restrictions: Sequence[Restriction]
+    encoded: Encoded,
+    collected: Collected,
+    program: Program,
+    mesh: AtomMesh,
+    restrictions: Sequence[Restriction],
+    tables: ReshardTables,
 ) -> tuple[Encoded, tuple[Count, ...]]:
     """The encoding with a node for every reshard that is counted, and the counts; the nodes are added to `collected`
     too.
     """
-    counts: list[Count] = []
+    limits = [
+        _Limit(most, frozenset(a for name in most.axes for a in mesh.atoms_of[name]) if most.axes else None)
+        for restriction in restrictions
+        if (most := restriction.most_reshards) is not None
+    ]
+    if not limits:
+        return encoded, ()
     costs, edges = list(encoded.network.costs), list(encoded.network.edges)
     facets, usages = list(encoded.network.facets), list(encoded.network.usages)
     states, priced = list(encoded.states), list(encoded.priced)
-    for restriction in restrictions:
-        most = restriction.most_reshards
-        if most is None:
+    nodes_of: list[dict[int, np.ndarray]] = [{} for _ in limits]
+    counted: dict[int, Counted] = {}
+    special = dict(encoded.special)
+    unpriced = encoded.unpriced
+    serves = served(collected.links)
+    for place, link in enumerate(collected.links):
+        about = [k for k, limit in enumerate(limits) if any(limit.most.counts(link.value, use) for use in serves(link))]
+        ways = _Ways(link, encoded, program, tables, special, [limits[k].atoms for k in about])
+        choices = list(ways.choices())
+        if not choices:
             continue
-        atoms = frozenset(a for name in most.axes for a in mesh.atoms_of[name])
-        nodes: list[int] = []
-        serves = served(collected.links)
-        for link in collected.links:
-            if not any(most.counts(link.value, use) for use in serves(link)):
-                continue
-            changed = _changed(encoded.table(program.type_of(link.value), link), link, encoded, atoms)
-            if not changed.any():
-                continue
-            kinds, kind_of = np.unique(changed, axis=0, return_inverse=True)
-            kind_of = kind_of.reshape(-1)
-            classes = [k for k in range(len(kinds)) if not kinds[k].all()]
-            number = len(costs)
-            nodes.append(number)
-            n = 1 + len(classes)
-            label = f"whether {program.values[link.value].name} is resharded"
-            node = Node(NodeKind.COUNT, label, 1.0, (Layout(()),) * n)
-            node.costs, node.facets = np.zeros(n), np.zeros((n, len(mesh.mesh.axis_names)), np.int64)
-            collected.nodes.append(node)
-            costs.append(np.zeros(n, np.int64))
-            usages.append(())
-            facets.append(node.facets)
-            states.append(np.arange(n))
-            priced.append(np.zeros(n))
-            for end, table in (
-                (link.source.node, [kind_of == k for k in classes]),
-                (link.target.node, [~kinds[k] for k in classes]),
-            ):
-                free = np.array([np.ones(len(states[end]), bool), *table])
-                if not free.all():
-                    edges.append(Edge(number, end, np.where(free, 0, IMPOSSIBLE).astype(np.int64)))
-        counts.append(Count(most.limit, tuple(nodes)))
-    if not counts:
-        return encoded, ()
+        number, n = len(costs), 1 + len(choices)
+        label = f"whether {program.values[link.value].name} is resharded"
+        node = Node(NodeKind.COUNT, label, 1.0, (Layout(()),) * n)
+        node.costs, node.facets = np.zeros(n), np.zeros((n, len(mesh.mesh.axis_names)), np.int64)
+        collected.nodes.append(node)
+        costs.append(np.zeros(n, np.int64))
+        usages.append(())
+        facets.append(node.facets)
+        states.append(np.arange(n))
+        priced.append(np.zeros(n))
+        sources = np.array([np.ones(len(choices[0].sources), bool), *(c.sources for c in choices)])
+        extra = np.array([np.zeros(len(choices[0].extra), np.int64), *(c.extra for c in choices)])
+        for end, table in ((link.source.node, np.where(sources, 0, IMPOSSIBLE)), (link.target.node, extra)):
+            if table.any():
+                edges.append(Edge(number, end, table.astype(np.int64)))
+                unpriced += not ((table > 0) & (table < IMPOSSIBLE)).any()
+        unpriced += 1
+        counted[place] = Counted(number, (frozenset(), *(ways.avoided(c.free) for c in choices)))
+        for k in ways.relevant:
+            hit = np.array([True, *(k not in c.free for c in choices)])
+            nodes_of[about[k]][number] = hit
     network = CostNetwork(tuple(costs), tuple(edges), tuple(usages), encoded.network.usage_limit, tuple(facets))
-    more = network.n_nodes - encoded.network.n_nodes + len(edges) - len(encoded.network.edges)
     encoded = replace(
-        encoded, network=network, states=tuple(states), priced=tuple(priced), unpriced=encoded.unpriced + more
-    )
+        encoded, network=network, states=tuple(states), priced=tuple(priced), unpriced=unpriced, special=special,
+        counted=counted,
+    )  # fmt: skip
+    counts = [
+        Count(limit.most.limit, tuple(hits), tuple(hits.values())) for limit, hits in zip(limits, nodes_of, strict=True)
+    ]
     return encoded, tuple(counts)
 
 
-def _changed(table: ReshardTable, link: Link, encoded: Encoded, atoms: frozenset[int]) -> np.ndarray:
-    """[state of the source, state of the target] whether there is a reshard (that moves `atoms`, where given)."""
-    sources = [link.source.layouts[s] for s in encoded.states[link.source.node]]
-    targets = [link.target.layouts[s] for s in encoded.states[link.target.node]]
-    known: dict[tuple[Layout, Layout], bool] = {}
+@dataclass(frozen=True)
+class _Choice:
+    """free: the limits, by position, for which the reshard does not count. sources: [state of the source] whether it is
+    of the class; extra: [state of the target] ticks that the way costs more than the cheapest.
+    """
 
-    def moves(a: Layout, b: Layout) -> bool:
-        if a == b or not np.isfinite(table.seconds[table.index[a], table.index[b]]):
-            return a != b
-        if (a, b) not in known:
-            steps = table.path(a, b).steps
-            known[a, b] = not atoms or any(not atoms.isdisjoint(step.atoms) for step in steps)
-        return known[a, b]
+    free: frozenset[int]
+    sources: np.ndarray
+    extra: np.ndarray
 
-    return np.array([[moves(a, b) for b in targets] for a in sources], bool)
+
+class _Ways:
+    """The ways of one use that some of the limits about it do not count. atoms: of each limit."""
+
+    def __init__(
+        self,
+        link: Link,
+        encoded: Encoded,
+        program: Program,
+        tables: ReshardTables,
+        special: dict[object, ReshardTable],
+        atoms: Sequence[frozenset[int] | None],
+    ) -> None:
+        self.link, self.encoded, self.tables, self.special, self.atoms = link, encoded, tables, special, atoms
+        self.type_ = program.type_of(link.value)
+        self.own = encoded.table(self.type_, link)
+        ends = (link.source, link.target)
+        self.rows, self.columns = (
+            np.array([self.own.index[end.layouts[s]] for s in encoded.states[end.node]], np.int64) for end in ends
+        )
+        self.same = self.rows[:, None] == self.columns[None, :]
+        self._known: dict[frozenset[int], np.ndarray] = {}
+        self.relevant = [k for k in range(len(atoms)) if self._extra(frozenset([k])).any() or self._moves(atoms[k])]
+
+    def avoided(self, free: frozenset[int]) -> frozenset[int]:
+        """The atoms that no step may move where these limits do not count."""
+        return frozenset(a for k in free for a in self.atoms[k] or ())
+
+    def choices(self) -> Iterator[_Choice]:
+        """The states beside the first: for each set of limits that do not count, the classes of sources."""
+        for size in range(1, len(self.relevant) + 1):
+            for free in map(frozenset, combinations(self.relevant, size)):
+                kinds, kind_of = np.unique(self._extra(free), axis=0, return_inverse=True)
+                for k, kind in enumerate(kinds):
+                    if (kind < IMPOSSIBLE).any():
+                        yield _Choice(free, kind_of.reshape(-1) == k, kind)
+
+    def _moves(self, atoms: frozenset[int] | None) -> bool:
+        """Whether a cheapest way moves one of these atoms, though another one costs no more."""
+        layouts, known = self.own.layouts, np.isfinite(self._seconds(self.own)) & ~self.same
+        pairs = {(self.rows[i], self.columns[j]) for i, j in zip(*np.nonzero(known), strict=True)} if atoms else set()
+        return any(
+            not frozenset(step.atoms).isdisjoint(atoms or ())
+            for row, column in pairs
+            for step in self.own.path(layouts[row], layouts[column]).steps
+        )
+
+    def _extra(self, free: frozenset[int]) -> np.ndarray:
+        """[state of the source, state of the target] ticks that a way costs more which these limits do not count."""
+        if free not in self._known:
+            self._known[free] = self._made(free)
+        return self._known[free]
+
+    def _made(self, free: frozenset[int]) -> np.ndarray:
+        if any(self.atoms[k] is None for k in free):
+            return np.where(self.same, 0, IMPOSSIBLE).astype(np.int64)
+        atoms = self.avoided(free)
+        if not atoms:
+            return np.zeros(self.same.shape, np.int64)
+        link = replace(self.link, local=self.link.local | atoms)
+        table = self.tables.table(self.type_, self.own.layouts, link.barred, link.local, link.role, link.travel)
+        self.special[way_of(self.type_, link)] = table
+        cheapest, other = self._seconds(self.own), self._seconds(table)
+        more = np.full(other.shape, np.inf)
+        np.subtract(other, cheapest, out=more, where=np.isfinite(other))
+        return np.where(self.same, 0, in_ticks(more * self.link.weight, self.encoded.tick_s))
+
+    def _seconds(self, table: ReshardTable) -> np.ndarray:
+        own = self.own.layouts
+        rows, columns = ([table.index[own[k]] for k in places] for places in (self.rows, self.columns))
+        return table.seconds[np.ix_(rows, columns)]
 
 
 def hold_counts(network: CostNetwork, counts: Sequence[Count], limit: int | None) -> CostNetwork:
@@ -119,8 +208,7 @@ def hold_counts(network: CostNetwork, counts: Sequence[Count], limit: int | None
     end = max((u.stop for us in usages for u in us), default=0)
     for number, count in enumerate(counts):
         unit = whole + 1 if count.limit == 0 else whole // count.limit
-        for node in count.nodes:
-            amounts = np.zeros(len(network.costs[node]), np.int64)
-            amounts[0] = unit
+        for node, counted in zip(count.nodes, count.counted, strict=True):
+            amounts = np.where(counted, unit, 0).astype(np.int64)
             usages[node].append(Usage(end + number, end + number + 1, amounts))
     return CostNetwork(network.costs, network.edges, tuple(usages), whole, network.facets)

@@ -28,9 +28,10 @@ def decode(
     definitions = {value: layout(port) for value, port in sorted(collected.definition.items())}
     shared: dict[int, Reshard] = {}
     uses: dict[Use, Reshard] = {}
-    for link in collected.links:
+    for number, link in enumerate(collected.links):
         source, target = layout(link.source), layout(link.target)
-        reshard = encoded.table(program.type_of(link.value), link).path(source, target)
+        way = encoded.taken(number, link, state)
+        reshard = encoded.table(program.type_of(link.value), way).path(source, target)
         if link.use is not None:
             uses[link.use] = reshard
         elif reshard.steps:

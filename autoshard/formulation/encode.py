@@ -20,7 +20,7 @@ from autoshard.costs.roofline import op_seconds
 from autoshard.deadline import Check, no_check
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.edges import EdgeTables, entries_of
-from autoshard.formulation.model import Link, Node, NodeKind
+from autoshard.formulation.model import Counted, Link, Node, NodeKind
 from autoshard.program.program import Op, Program
 from autoshard.program.types import TensorType, dtype_bytes
 from autoshard.sharding.layout import AtomMesh, Layout
@@ -45,14 +45,26 @@ class Encoded:
     tables: dict[TensorType, ReshardTable]
     states: tuple[np.ndarray, ...]  # per node of the network, per state: its number among the collected states
     priced: tuple[np.ndarray, ...] = ()  # per node of the network, per state: bytes with a minute price
-    special: dict[object, ReshardTable] = field(default_factory=dict)  # of links that are not plain: see `_way`
+    special: dict[object, ReshardTable] = field(default_factory=dict)  # of links that are not plain: see `way_of`
     least_s: float = 0.0  # the sum of the cheapest state of every node; no plan costs less
     left_out: tuple[int, int] = (0, 0)  # number of edges that are not kept, and of the entries of their tables
+    counted: dict[int, Counted] = field(default_factory=dict)  # by the number of the link whose reshard is counted
     unpriced: int = 0  # number of nodes and edges that only forbid: they cost nothing, so nothing of them is rounded
 
     def table(self, type_: TensorType, link: Link | None = None) -> ReshardTable:
         """The reshards of a tensor type; with a link, those that the link allows, at the prices that count there."""
-        return self.tables[type_] if link is None or link.is_plain else self.special[_way(type_, link)]
+        return self.tables[type_] if link is None or link.is_plain else self.special[way_of(type_, link)]
+
+    def taken(self, number: int, link: Link, state: Sequence[int]) -> Link:
+        """A link as its reshard is made under chosen states; number: of the link among all."""
+        counted = self.counted.get(number)
+        avoided = None if counted is None else counted.avoided[state[counted.node]]
+        return replace(link, local=link.local | avoided) if avoided else link
+
+    def ways(self, type_: TensorType, number: int, link: Link) -> list[ReshardTable]:
+        """The tables that the reshard of a counted link may be of, that of its cheapest ways first."""
+        avoided = dict.fromkeys((frozenset[int](), *self.counted[number].avoided))
+        return [self.table(type_, replace(link, local=link.local | atoms)) for atoms in avoided]
 
     @property
     def rounding_s(self) -> float:
@@ -71,9 +83,15 @@ class Encoded:
         return replace(self, network=replace(self.network, edges=()), left_out=left_out)
 
 
-def _way(type_: TensorType, link: Link) -> object:
+def way_of(type_: TensorType, link: Link) -> object:
     """What tells the reshards of links apart."""
     return type_, link.barred, link.local, link.role, link.travel
+
+
+def in_ticks(seconds: np.ndarray, tick_s: float) -> np.ndarray:
+    """Seconds as whole numbers of ticks; what takes forever, or nearly so, is impossible."""
+    scaled = np.rint(np.where(np.isfinite(seconds), seconds, 0.0) / tick_s)
+    return np.where(np.isfinite(seconds) & (scaled < IMPOSSIBLE / 10), scaled, IMPOSSIBLE).astype(np.int64)
 
 
 def _inside_seconds(
@@ -193,7 +211,7 @@ def encode(
         step()
         table_of[type_] = tables.table(type_, layouts, check=step)
     special = {
-        _way(type_, link): tables.table(type_, by_type[type_], link.barred, link.local, link.role, link.travel)
+        way_of(type_, link): tables.table(type_, by_type[type_], link.barred, link.local, link.role, link.travel)
         for link in collected.links
         if not link.is_plain
         for type_ in (program.type_of(link.value),)
@@ -202,10 +220,7 @@ def encode(
     least = sum(float(node.costs[k].min()) for node, k in zip(nodes, kept, strict=True) if len(k))
     least_s = 0.0
     tick_s = 10.0 ** floor(log10(max(least, _LEAST_STEP_S) / _TICKS_PER_STEP))
-
-    def ticks(seconds: np.ndarray) -> np.ndarray:
-        scaled = np.rint(np.where(np.isfinite(seconds), seconds, 0.0) / tick_s)
-        return np.where(np.isfinite(seconds) & (scaled < IMPOSSIBLE / 10), scaled, IMPOSSIBLE).astype(np.int64)
+    ticks = partial(in_ticks, tick_s=tick_s)
 
     costs, usages, facets, priced = [], [], [], []
     labelled: dict[int, np.ndarray] = {}
@@ -227,7 +242,7 @@ def encode(
     making = EdgeTables(nodes, kept, ticks, tick_s, factored=entries_of(collected, kept, program) > FACTORED_ENTRIES)
     types = [program.type_of(link.value) for link in collected.links]
     tables_of = [
-        table_of[type_] if link.is_plain else special[_way(type_, link)]
+        table_of[type_] if link.is_plain else special[way_of(type_, link)]
         for type_, link in zip(types, collected.links, strict=True)
     ]
     edges = [

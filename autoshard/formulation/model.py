@@ -91,3 +91,11 @@ class Link:
     def is_plain(self) -> bool:
         """Whether every step may be taken on the way, at its full price."""
         return not (self.barred or self.local) and self.role is None and self.travel == PLAIN
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A reshard that limits count. node: the COUNT node; avoided: per state, the atoms that no step may move."""
+
+    node: int
+    avoided: tuple[frozenset[int], ...]

@@ -160,9 +160,42 @@ def test_reshards_of_one_axis_are_counted_for_themselves() -> None:
     assert sum(any(set(s.atoms) & set(atoms) for s in r.steps) for r in moved) <= 1
 
 
-def _reshards(found: Plan) -> int:
+def _reshards(found: Plan, axis: str | None = None) -> int:
     at = found.schedule
-    return sum(bool(r.steps) for r in (*at.shared.values(), *at.uses.values()))
+    atoms = None if axis is None else {*at.mesh.atoms_of[axis]}
+    return sum(
+        any(atoms is None or atoms.intersection(step.atoms) for step in r.steps)
+        for r in (*at.shared.values(), *at.uses.values())
+    )
+
+
+def two_gathers(x: Any, y: Any, w: Any) -> Any:
+    return jnp.tanh(x) @ w, jnp.tanh(y) @ w
+
+
+BY_WAY_OF_X = [Pin("x", '[{}, {"y"}]'), Pin("y", '[{}, {"y"}]'), Pin("w", "[{}, {}]"), Pin("out/*", "[{}, {}]")]
+"""Of `two_gathers`: both are gathered over y, which is cheapest by way of a slice over x and a gather over both."""
+
+
+def test_a_reshard_goes_another_way_where_the_cheapest_moves_an_axis_too_often() -> None:
+    specs = (f32(512, 256), f32(512, 256), f32(256, 1024))
+    free = planned(two_gathers, *specs, constraints=BY_WAY_OF_X, carry=False)
+    assert _reshards(free, "x") > 0
+    held = [
+        planned(two_gathers, *specs, constraints=[*BY_WAY_OF_X, MaxReshards(limit, axis="x")], carry=False)
+        for limit in range(3)
+    ]
+    assert [_reshards(found, "x") for found in held] == [0, 1, 2]
+    none, one, two = (found.objective_s for found in held)
+    assert free.objective_s <= two < one < none
+    assert one == pytest.approx((none + two) / 2, rel=1e-4)
+
+
+def test_a_way_keeps_to_every_limit_about_it() -> None:
+    specs = (f32(512, 256), f32(512, 256), f32(256, 1024))
+    limits = [MaxReshards(1, axis="x"), MaxReshards(2, axis="y"), MaxReshards(2)]
+    held = planned(two_gathers, *specs, constraints=[*BY_WAY_OF_X, *limits], carry=False)
+    assert (_reshards(held, "x"), _reshards(held, "y"), _reshards(held)) == (1, 2, 2)
 
 
 # -- contradictions and wrong statements ---------------------------------------------------------------------------
@@ -242,10 +275,11 @@ def test_a_shard_map_of_the_users_is_a_statement_with_its_place() -> None:
     assert any("is broken" in str(f) for f in check_plan(data).findings)
 
 
-def test_a_plan_with_counted_reshards_is_a_start_for_its_own_network() -> None:
+@pytest.mark.parametrize("limit", [MaxReshards(2), MaxReshards(1, axis="x")], ids=str)
+def test_a_plan_with_counted_reshards_is_a_start_for_its_own_network(limit: MaxReshards) -> None:
     asked = ask(
-        trace(mlp, *MLP).program, mesh=AXES, hardware="tpu_v5e",
-        constraints=[Pin("w1", '[{"x"}, {"y"}]'), MaxReshards(2)],
+        trace(two_gathers, f32(512, 256), f32(512, 256), f32(256, 1024)).program, mesh=AXES, hardware="tpu_v5e",
+        constraints=[*BY_WAY_OF_X, limit],
     )  # fmt: skip
     model = build_model(asked.problem)
     found = decide(model)
