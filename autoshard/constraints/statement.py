@@ -200,9 +200,13 @@ class Matched:
         """
         return ()
 
-    def without_moves(self, value: int, use: Use | None) -> Iterable[str]:
-        """Mesh axes over which nothing may change between a value and a use, not even by a slice."""
-        return ()
+    def without_moves(
+        self, program: Program, ties: Mapping[int, int]
+    ) -> Callable[[int, Use | None], Iterable[str]] | None:
+        """For a value and a use (None: the form that its uses share) the mesh axes over which nothing may change
+        between them, not even by a slice. None: any may. ties: as in `layouts`.
+        """
+        return None
 
     @property
     def most_reshards(self) -> MostReshards | None:

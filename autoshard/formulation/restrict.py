@@ -3,7 +3,7 @@
 Each restriction says by itself what it allows (`autoshard.constraints.statement.Matched`); nothing here knows its kind.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -35,7 +35,8 @@ def restrict_nodes(
         restriction.check(program)
     if restrictions:
         serves = served(collected.links)
-        collected.links[:] = [_marked(link, serves(link), restrictions, mesh) for link in collected.links]
+        still = [moves for r in restrictions if (moves := r.without_moves(program, ties)) is not None]
+        collected.links[:] = [_marked(link, serves(link), restrictions, still, mesh) for link in collected.links]
 
 
 def state_masks(
@@ -99,9 +100,15 @@ def served(links: Sequence[Link]) -> Callable[[Link], tuple[Use | None, ...]]:
     return lambda link: (link.use,) if link.use is not None else (None, *uses_of.get(link.value, ()))
 
 
-def _marked(link: Link, uses: Sequence[Use | None], restrictions: Sequence[Restriction], mesh: AtomMesh) -> Link:
+def _marked(
+    link: Link,
+    uses: Sequence[Use | None],
+    restrictions: Sequence[Restriction],
+    still: Sequence[Callable[[int, Use | None], Iterable[str]]],
+    mesh: AtomMesh,
+) -> Link:
     """The link with the atoms that its reshards must not use in collectives (`barred`), or not move at all
-    (`local`). uses: those that the reshards serve.
+    (`local`). uses: those that the reshards serve. still: of restrictions, the axes that do not move on a way.
     """
     barred = frozenset(
         a
@@ -110,9 +117,7 @@ def _marked(link: Link, uses: Sequence[Use | None], restrictions: Sequence[Restr
         for name in r.without_collectives(link.value, use)
         for a in mesh.atoms_of[name]
     )
-    local = frozenset(
-        a for r in restrictions for name in r.without_moves(link.value, link.use) for a in mesh.atoms_of[name]
-    )
+    local = frozenset(a for axes_of in still for name in axes_of(link.value, link.use) for a in mesh.atoms_of[name])
     return replace(link, barred=barred, local=local) if barred or local else link
 
 

@@ -191,6 +191,15 @@ def test_a_reshard_goes_another_way_where_the_cheapest_moves_an_axis_too_often()
     assert one == pytest.approx((none + two) / 2, rel=1e-4)
 
 
+def test_an_axis_for_other_values_is_not_passed_on_the_way_to_an_op() -> None:
+    specs = (f32(512, 256), f32(512, 256), f32(256, 1024))
+    kept = AxisOnly("x", ["w"])
+    free = planned(two_gathers, *specs, constraints=BY_WAY_OF_X, carry=False)
+    held = planned(two_gathers, *specs, constraints=[*BY_WAY_OF_X, kept], carry=False)
+    assert _reshards(free, "x") > 0 == _reshards(held, "x")
+    assert any("axis x only for w is broken: slice over" in text for text in findings_with(free, held))
+
+
 def test_a_way_keeps_to_every_limit_about_it() -> None:
     specs = (f32(512, 256), f32(512, 256), f32(256, 1024))
     limits = [MaxReshards(1, axis="x"), MaxReshards(2, axis="y"), MaxReshards(2)]

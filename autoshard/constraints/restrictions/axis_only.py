@@ -1,6 +1,6 @@
 """A mesh axis reserved for some values: no other array is cut by it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Self
 
@@ -18,7 +18,7 @@ from autoshard.constraints.restrictions.restriction import (
 )
 from autoshard.constraints.statement import LayoutCheck, Place
 from autoshard.program.program import Op, Program
-from autoshard.program.schedule import PROGRAM
+from autoshard.program.schedule import PROGRAM, Use
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.mesh import Mesh
 
@@ -76,18 +76,27 @@ class MatchedAxisOnly(Restriction):
     ) -> Callable[[Place], LayoutCheck | None]:
         """The axis is unused everywhere but at the named values, their outputs, and outputs that replace its inputs."""
         atoms = frozenset(a for name in self.axes for a in mesh.atoms_of[name])
-        named = self.named_values(program)
-        slots = {*self.outputs, *(slot for slot, value in ties.items() if value in named)}
+        may_use = self._may_use(program, ties)
 
         def unused(layout: Layout) -> bool:
             return not atoms & {*(a for d in layout.dims for a in d), *layout.unreduced}
 
-        def check(place: Place) -> LayoutCheck | None:
-            use = place.use
-            returned = use is not None and use.op == PROGRAM and use.slot in slots
-            return None if returned or place.value in named else unused
+        return lambda place: None if may_use(place.value, place.use) else unused
 
-        return check
+    def without_moves(self, program: Program, ties: Mapping[int, int]) -> Callable[[int, Use | None], Iterable[str]]:
+        """The axis, at the same places: it cuts other values on no way either."""
+        may_use = self._may_use(program, ties)
+        return lambda value, use: () if may_use(value, use) else self.axes
+
+    def _may_use(self, program: Program, ties: Mapping[int, int]) -> Callable[[int, Use | None], bool]:
+        """Whether the axis may be used of a value at a use: of the named values, and of their outputs."""
+        named = self.named_values(program)
+        slots = {*self.outputs, *(slot for slot, value in ties.items() if value in named)}
+
+        def may_use(value: int, use: Use | None) -> bool:
+            return value in named or (use is not None and use.op == PROGRAM and use.slot in slots)
+
+        return may_use
 
 
 def _bound(op: Op) -> list[tuple[int, int]]:

@@ -266,9 +266,14 @@ class MatchedManual(Restriction):
         """Ops of the region have no collectives of their own over the manual axes."""
         return no_combining(self.part, self.axes, mesh)
 
-    def without_moves(self, value: int, use: Use | None) -> Iterable[str]:
+    def without_moves(self, program: Program, ties: Mapping[int, int]) -> Callable[[int, Use | None], Iterable[str]]:
         """The manual axes, between the values and the ops of the region."""
-        return self.axes if value in self.inside and (use is None or use.op in self.ops) else ()
+        ops = frozenset(self.ops)
+
+        def still(value: int, use: Use | None) -> Iterable[str]:
+            return self.axes if value in self.inside and (use is None or use.op in ops) else ()
+
+        return still
 
     def to_dict(self) -> dict[str, Any]:
         """The statement as an entry of ``statements`` in plan.json."""

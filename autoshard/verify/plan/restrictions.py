@@ -170,12 +170,20 @@ def _exclusive(what: str, part: Part, atoms: frozenset[int], flow: Flow, finding
     for value, held in flow.defined.items():
         if value not in named:
             at(flow.name(value), "where it is defined", held)
+
+    def on_way(name: str, where: str, way: Way) -> None:
+        at(name, where, way.end)
+        for move in way.moves:
+            if atoms.intersection(move.atoms):
+                over = flow.mesh.text(move.atoms)
+                findings.add("statements", f"{what} is broken: {move.kind} over {{{over}}} of {name} {where}")
+
     for value, way in flow.shared.items():
         if value not in named:
-            at(flow.name(value), "in the form that its uses share", way.end)
+            on_way(flow.name(value), "in the form that its uses share", way)
     for use, way in flow.uses.items():
         if way.value not in named and not (use[0] == PROGRAM_OP and use[1] in slots):
-            at(flow.name(way.value), f"for {flow.use_name(use)}", way.end)
+            on_way(flow.name(way.value), f"for {flow.use_name(use)}", way)
 
 
 def _operand_of(op: Node, region: int, arg: int) -> int:
