@@ -75,9 +75,9 @@ def with_counts(
     for place, link in enumerate(collected.links):
         about = [k for k, limit in enumerate(limits) if any(limit.most.counts(link.value, use) for use in serves(link))]
         ways = _Ways(link, encoded, program, tables, special, [limits[k].atoms for k in about])
-        choices = list(ways.choices())
-        if not choices:
+        if not ways.relevant:
             continue
+        choices = list(ways.choices())  # there are none where every way counts
         number, n = len(costs), 1 + len(choices)
         label = f"whether {program.values[link.value].name} is resharded"
         node = Node(NodeKind.COUNT, label, 1.0, (Layout(()),) * n)
@@ -88,8 +88,8 @@ def with_counts(
         facets.append(node.facets)
         states.append(np.arange(n))
         priced.append(np.zeros(n))
-        sources = np.array([np.ones(len(choices[0].sources), bool), *(c.sources for c in choices)])
-        extra = np.array([np.zeros(len(choices[0].extra), np.int64), *(c.extra for c in choices)])
+        sources = np.array([np.ones(len(ways.rows), bool), *(c.sources for c in choices)])
+        extra = np.array([np.zeros(len(ways.columns), np.int64), *(c.extra for c in choices)])
         for end, table in ((link.source.node, np.where(sources, 0, IMPOSSIBLE)), (link.target.node, extra)):
             if table.any():
                 edges.append(Edge(number, end, table.astype(np.int64)))

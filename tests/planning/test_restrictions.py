@@ -200,6 +200,14 @@ def test_an_axis_for_other_values_is_not_passed_on_the_way_to_an_op() -> None:
     assert any("axis x only for w is broken: slice over" in text for text in findings_with(free, held))
 
 
+def test_a_reshard_counts_where_every_way_does() -> None:
+    """The input is on one axis and the output on the other, whatever is chosen."""
+    pins = [Pin("x", '[{"x"}, {}]'), Pin("out", '[{"y"}, {}]')]
+    for limit in (MaxReshards(0), MaxReshards(0, axis="x"), MaxReshards(0, axis="y")):
+        with pytest.raises(InfeasibleError):
+            planned(lambda x: x, f32(64, 64), constraints=[*pins, limit], carry=False)
+
+
 def test_a_way_keeps_to_every_limit_about_it() -> None:
     specs = (f32(512, 256), f32(512, 256), f32(256, 1024))
     limits = [MaxReshards(1, axis="x"), MaxReshards(2, axis="y"), MaxReshards(2)]
