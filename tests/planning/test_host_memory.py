@@ -288,3 +288,10 @@ def test_an_input_on_the_host_that_nothing_reads_stays_there() -> None:
     assert found.memory.peak_bytes == found.memory.host_bytes == 2 * 64 * 64 * 4 // 8
     assert not [row for row in found.cost.rows if row.kind in ("to_device", "to_host")]
     assert findings(found.to_dict()) == []
+
+
+def test_of_several_memories_stated_for_one_value_the_last_holds() -> None:
+    host, device = MemoryKind("state/m/**"), MemoryKind("state/m/**", "device")
+    pin = Pin("state/m/**", "[{}, {}]")
+    assert planned(host, device, pin).memory.host_bytes == 0
+    assert planned(device, host, pin).memory.host_bytes == BYTES

@@ -23,7 +23,7 @@ class MemoryKind(Restricting):
     """These inputs or outputs live in host memory (``pinned_host``) between calls.
 
     An input is copied to the device when it is first read, an output to the host when it is made. Donated inputs and
-    the outputs that replace them must be stated together.
+    the outputs that replace them must be stated together. Of several of these about one value the last holds.
 
     >>> str(MemoryKind("state/opt/**", "pinned_host"))
     'memory pinned_host for state/opt/**'
