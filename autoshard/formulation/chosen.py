@@ -9,7 +9,7 @@ from autoshard.costs.memory import sizes
 from autoshard.costs.padding import Tile, image_dims
 from autoshard.costs.reshard import ReshardTable
 from autoshard.formulation.collect import Collected
-from autoshard.formulation.encode import Encoded
+from autoshard.formulation.encode import Encoded, taken
 from autoshard.formulation.model import Link, Port
 from autoshard.formulation.quantities import FREE, Quantities, Quantity
 from autoshard.formulation.repeats import Repeats
@@ -41,11 +41,9 @@ class ChosenLayouts:
         self._images = {} if tile is None else image_dims(program)
         self.links = {link.use: link for link in collected.links if link.use is not None}
         self.hubs = {link.value: link for link in collected.links if link.use is None}
-        self._ways = {
-            (collected.links[k].value, collected.links[k].use): encoded.ways(
-                program.type_of(collected.links[k].value), k, collected.links[k]
-            )
-            for k in encoded.counted
+        self._cheapest = q.constant(0)
+        self._counted = {
+            (collected.links[k].value, collected.links[k].use): counted for k, counted in encoded.counted.items()
         }
         self._ports: dict[tuple[int, int], Quantity] = {}
         self._moves: dict[object, Quantity] = {}
@@ -85,16 +83,22 @@ class ChosenLayouts:
     def copy(self, link: Link) -> Quantity:
         """The copy along a link: None where source and target are the same.
 
-        Otherwise (bytes of the source, bytes of the copy, whether the source may be a partial sum, whether the copy may
-        be an all-reduce and nothing else, which holds the least).
+        Otherwise (bytes of the source, bytes of the copy, whether the source may be a partial sum, whether the copy is
+        an all-reduce and nothing else).
         """
         source, target = self.port(link.source), self.port(link.target)
-        table = self.encoded.table(self.program.type_of(link.value), link)
-        ways = self._ways.get((link.value, link.use), (table,))
-        key = (id(source), id(target), *map(id, ways), self._kind(link.value), link.use is None)
+        type_, counted = self.program.type_of(link.value), self._counted.get((link.value, link.use))
+        ways, way = [self.encoded.table(type_, link)], self._cheapest
+        if counted is not None:  # the state of its node says by which way
+            avoided = list(dict.fromkeys(counted.avoided))
+            ways = [self.encoded.table(type_, taken(link, atoms)) for atoms in avoided]
+            states = [avoided.index(atoms) for atoms in counted.avoided]
+            way = self.q.of(int(self.repeats.class_of[counted.node]), states)
+        key = (id(source), id(target), id(way), *map(id, ways), self._kind(link.value), link.use is None)
         if key not in self._moves:
             flags = self.q.constant(None) if link.use is not None else self._copies(link)
-            goal = self.q.lift(lambda layout, is_copy: (layout, is_copy), target, flags)
+            goal = self.q.lift(lambda layout, is_copy, by: (layout, is_copy, by), target, flags, way)
+            self._kept.append(way)
             self._moves[key] = self.q.paired(source, goal, *self._compared(link.value, ways, source, goal))
             self._kept += [source, target]
         return self._moves[key]
@@ -103,26 +107,27 @@ class ChosenLayouts:
         self, value: int, ways: Sequence[ReshardTable], source: Quantity, goal: Quantity
     ) -> tuple[np.ndarray, tuple[Any, ...]]:
         """Numbers for all pairs (layout of the source, layout of the goal), and the value of each number, as `copy`
-        has it. ways: the tables of the ways that the value may take, that of the cheapest first.
+        has it. ways: the tables of the ways that the value may take, by the numbers in the goal.
         """
         table = ways[0]
         ones = [None if lay is FREE else lay for lay in source.values]
-        others = [(None, None) if other is FREE else other for other in goal.values]
+        others = [(None, None, 0) if other is FREE else other for other in goal.values]
         start = np.array([-1 if lay is None else table.index[lay] for lay in ones])[:, None]
-        end = np.array([-1 if other is None else table.index[other] for other, _ in others])[None]
+        end = np.array([-1 if other is None else table.index[other] for other, _, _ in others])[None]
         same = start == end
         free = (start < 0) | (end < 0) | ~(same | np.isfinite(table.seconds[start, end]))
-        free |= np.array([[is_copy is True for _, is_copy in others]]) & same
-        free |= np.array([[is_copy is False for _, is_copy in others]]) & ~same
+        free |= np.array([[is_copy is True for _, is_copy, _ in others]]) & same
+        free |= np.array([[is_copy is False for _, is_copy, _ in others]]) & ~same
         partial = np.array([[lay is not None and bool(lay.unreduced)] for lay in ones])
         asked = partial & ~same & ~free
         reduced = np.zeros(asked.shape, bool)
-        for way in ways:
+        for number, way in enumerate(ways):
             place = np.array([way.index[layout] for layout in table.layouts], np.int64)
-            reduced |= self._only_reduced(way, place[start], place[end], asked)
+            taken_here = np.array([[by == number for _, _, by in others]])
+            reduced |= self._only_reduced(way, place[start], place[end], asked & taken_here)
         sizes = [
             np.array([0 if layout is None else self.size(value, layout) for layout in layouts], np.int64)
-            for layouts in (ones, [other for other, _ in others])
+            for layouts in (ones, [other for other, _, _ in others])
         ]
         alike = [np.unique(size, return_inverse=True) for size in sizes]
         code = alike[0][1].reshape(-1, 1) * len(alike[1][0]) + alike[1][1].reshape(1, -1)

@@ -30,7 +30,7 @@ def decode(
     uses: dict[Use, Reshard] = {}
     for number, link in enumerate(collected.links):
         source, target = layout(link.source), layout(link.target)
-        way = encoded.taken(number, link, state)
+        way = encoded.way_taken(number, link, state)
         reshard = encoded.table(program.type_of(link.value), way).path(source, target)
         if link.use is not None:
             uses[link.use] = reshard

@@ -55,16 +55,11 @@ class Encoded:
         """The reshards of a tensor type; with a link, those that the link allows, at the prices that count there."""
         return self.tables[type_] if link is None or link.is_plain else self.special[way_of(type_, link)]
 
-    def taken(self, number: int, link: Link, state: Sequence[int]) -> Link:
+    def way_taken(self, number: int, link: Link, state: Sequence[int]) -> Link:
         """A link as its reshard is made under chosen states; number: of the link among all."""
         counted = self.counted.get(number)
         avoided = None if counted is None else counted.avoided[state[counted.node]]
-        return replace(link, local=link.local | avoided) if avoided else link
-
-    def ways(self, type_: TensorType, number: int, link: Link) -> list[ReshardTable]:
-        """The tables that the reshard of a counted link may be of, that of its cheapest ways first."""
-        avoided = dict.fromkeys((frozenset[int](), *self.counted[number].avoided))
-        return [self.table(type_, replace(link, local=link.local | atoms)) for atoms in avoided]
+        return taken(link, avoided or frozenset())
 
     @property
     def rounding_s(self) -> float:
@@ -86,6 +81,11 @@ class Encoded:
 def way_of(type_: TensorType, link: Link) -> object:
     """What tells the reshards of links apart."""
     return type_, link.barred, link.local, link.role, link.travel
+
+
+def taken(link: Link, avoided: frozenset[int]) -> Link:
+    """The link as its reshard is made by a way that moves none of these atoms."""
+    return replace(link, local=link.local | avoided) if avoided else link
 
 
 def in_ticks(seconds: np.ndarray, tick_s: float) -> np.ndarray:

@@ -208,6 +208,19 @@ def test_a_reshard_counts_where_every_way_does() -> None:
             planned(lambda x: x, f32(64, 64), constraints=[*pins, limit], carry=False)
 
 
+def test_a_copy_by_another_way_holds_what_it_holds() -> None:
+    """Whether a copy is made in place depends on its way; what the network counts is what the simulation does."""
+    pins = [Pin("w", "[{?}, {?}]") if pin.pattern == "w" else pin for pin in BY_WAY_OF_X]
+    specs = (f32(512, 256), f32(512, 256), f32(256, 1024))
+    stated = [*pins, MaxReshards(1, axis="x")]
+    free = planned(two_gathers, *specs, constraints=stated, carry=False)
+    peak = free.memory.peak_bytes
+    for share in (0.99, 0.98, 0.97):
+        limit = int(peak * share)
+        held = planned(two_gathers, *specs, constraints=stated, carry=False, memory_limit=limit)
+        assert held.memory.peak_bytes <= limit and _reshards(held, "x") <= 1
+
+
 def test_a_way_keeps_to_every_limit_about_it() -> None:
     specs = (f32(512, 256), f32(512, 256), f32(256, 1024))
     limits = [MaxReshards(1, axis="x"), MaxReshards(2, axis="y"), MaxReshards(2)]
