@@ -8,9 +8,10 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 # Before jax is imported anywhere: eight CPU devices stand in for a pod.
-_DEVICES = "--xla_force_host_platform_device_count"
-if _DEVICES not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DEVICES}=8".strip()
+# Most of what the suite does is compiling small programs for them, which run sooner as they are than optimized.
+for _flag, _value in (("--xla_force_host_platform_device_count", 8), ("--xla_backend_optimization_level", 0)):
+    if _flag not in os.environ.get("XLA_FLAGS", ""):
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_flag}={_value}".strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["AUTOSHARD_PLANS"] = ""  # no plan of a test is kept, and none is found
 

@@ -150,7 +150,8 @@ class Addresses:
                 return "did you mean " + _either(f"@{t}" for t in near) + "?"
             if known:
                 return "the tags are " + _some(f"@{t}" for t in known)
-            return "the program has no tags; give one with jax.ad_checkpoint.checkpoint_name"
+            how = "from jax.ad_checkpoint import checkpoint_name"
+            return f"the program has no tags; give one with `checkpoint_name` ({how})"
         if pattern.startswith(_SCOPE):
             known = sorted({name for op in self.ops for name in scopes(op.source)[0]})
             near = get_close_matches(pattern[len(_SCOPE) :], known, n=3, cutoff=0.5)

@@ -290,7 +290,7 @@ def _switched(strategy: NamedStrategy, program: Program, mesh: Mesh, roles: Role
             raise InputError(
                 f"strategy {strategy.name!r} changes layouts at values tagged {tag[1:]!r} with dimensions "
                 f"{', '.join(map(str, names))}, and the program has none; tag them with "
-                "jax.ad_checkpoint.checkpoint_name"
+                "`checkpoint_name` (from jax.ad_checkpoint import checkpoint_name)"
             )
         for value in values:
             shape = program.type_of(value).shape

@@ -113,6 +113,16 @@ def test_arrays_of_objects_in_an_object_are_told() -> None:
         run(outer, X)
 
 
+def test_arrays_beside_keys_that_have_no_order_are_told() -> None:
+    held = Plain(jnp.ones((32, 32)))
+    held.table = {1: [held.weights], "a": None, None: {}}
+    run = planned(lambda self, x: (x @ self.table[1][0]).sum(), static_argnums=0)
+    run(held, X)
+    held.table[1][0] = jnp.zeros((32, 32))
+    with pytest.raises(InputError, match=r"reads the array self\.table\[1\]\[0\]"):
+        run(held, X)
+
+
 @pytest.mark.parametrize("made", [Outer, lambda: Plain(jnp.ones((32, 32)))])
 def test_a_method_that_changes_arrays_of_its_object_is_refused_and_leaves_them(made: Any) -> None:
     held = made()

@@ -285,7 +285,7 @@ def test_programs_without_the_tags_say_what_to_tag() -> None:
     logical, machine = api.placed({"sequence": 4}, "tpu_v5p")
     built = build_model(Problem.make(traced(two_layers, x=(B, E), w=(E, M), v=(M, E)).program, logical, machine))
     (found,) = price_baselines(built, ["sequence"], MLP_ROLES)
-    assert "tag them with jax.ad_checkpoint.checkpoint_name" in found.cost.reason
+    assert "tag them with `checkpoint_name` (from jax.ad_checkpoint import checkpoint_name)" in found.cost.reason
 
 
 def test_a_users_own_tags_switch_layouts() -> None:

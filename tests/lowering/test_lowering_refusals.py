@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import lax
+from jax import lax, tree_util
 from jax.sharding import PartitionSpec as P
 from lowered_programs import f32, mlp, replicated_schedule
 from naive_schedule import MESHES, naive_schedule
@@ -64,6 +64,20 @@ def test_a_tree_with_other_leaves_is_told_by_their_paths():
     plan = autoshard.plan(lambda p: p["w"] * 2, {"w": f32(8)}, mesh={"x": 8}, hardware="tpu_v5e")
     with pytest.raises(InputError, match=r"argument p has p/b, which it was planned without; .*autoshard.jit"):
         plan.jit()({"w": np.ones(8, np.float32), "b": np.ones(8, np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("planned", "called", "told"),
+    [
+        ([f32(8)], (f32(8),), "in a tuple for a list"),
+        ({"w": [f32(8)]}, {"w": (f32(8),)}, "in a tuple for a list"),
+        ([tree_util.Partial(print, f32(8))], [tree_util.Partial(repr, f32(8))], "a Partial in it has other"),
+    ],
+)
+def test_a_tree_of_other_containers_is_told_by_the_first_of_them(planned, called, told):
+    plan = autoshard.plan(lambda p: jax.tree.leaves(p)[0] * 2, planned, mesh={"x": 8}, hardware="tpu_v5e")
+    with pytest.raises(InputError, match=f"argument p has the leaves that it was planned with, but {told}"):
+        plan.jit()(called)
 
 
 def test_placing_what_cannot_be_cut_as_planned_names_the_planned_shape():

@@ -132,13 +132,29 @@ def _attributes(held: Any) -> Iterator[tuple[tuple[_Step, ...], Any]]:
         inner: list[tuple[tuple[_Step, ...], Any]] = []
         for steps, x in level:
             for attribute, value in vars(x).items():
-                for path, leaf in tree_util.tree_flatten_with_path(value)[0]:
+                for path, leaf in _leaves(value):
                     here = (*steps, (attribute, path))
                     yield here, leaf
                     if id(leaf) not in seen and _is_looked_through(leaf):
                         seen.add(id(leaf))
                         inner.append((here, leaf))
         level = inner
+
+
+def _leaves(value: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """The leaves of an attribute by their paths, also where JAX cannot flatten it: keys of a dictionary that no order
+    is known of, say, which are no matter here."""
+    try:
+        yield from tree_util.tree_flatten_with_path(value)[0]
+    except (TypeError, ValueError):
+        if isinstance(value, Mapping):
+            inside = [(tree_util.DictKey(key), x) for key, x in value.items()]
+        elif isinstance(value, list | tuple):
+            inside = [(tree_util.SequenceKey(k), x) for k, x in enumerate(value)]
+        else:
+            return
+        for key, x in inside:
+            yield from (((key, *path), leaf) for path, leaf in _leaves(x))
 
 
 def _at(held: Any, steps: Sequence[_Step], flat: dict[tuple[int, str], dict[Any, Any]]) -> Any:
@@ -148,7 +164,7 @@ def _at(held: Any, steps: Sequence[_Step], flat: dict[tuple[int, str], dict[Any,
             return None
         here = (id(held), attribute)
         if here not in flat:
-            flat[here] = dict(tree_util.tree_flatten_with_path(vars(held).get(attribute))[0])
+            flat[here] = dict(_leaves(vars(held).get(attribute)))
         held = flat[here].get(path)
     return held
 

@@ -57,8 +57,25 @@ def other_structure(name: str, planned: Any, called: Any) -> str:
     if fewer:
         told.append(f"has no {_some(fewer)}, which it was planned with")
     if not told:
-        told = ["has the leaves that it was planned with, in containers of other types or with other static parts"]
+        told = [f"has the leaves that it was planned with, but {_other_part(planned, called)}"]
     return f"argument {name} {', and '.join(told)}; {OTHERS}"
+
+
+def _other_part(planned: Any, called: Any) -> str:
+    """The first container in which two structures of the same leaves differ."""
+    had, has = planned.node_data(), called.node_data()
+    if had is None or has is None:  # a leaf, or nothing at all
+        return "in containers of other types"
+    old, new = had[0], has[0]
+    if old is not new:
+        return f"in a {new.__name__} for a {old.__name__}"
+    for one, other in zip(planned.children(), called.children(), strict=False):
+        if one != other:
+            return _other_part(one, other)
+    return (
+        f"a {new.__name__} in it has other static parts (functions and objects without an equality are others each "
+        "time they are made: make them once, and plan with what is called)"
+    )
 
 
 def _some(paths: Sequence[str]) -> str:
