@@ -1,5 +1,6 @@
 """What every test stands on: eight simulated devices on the CPU, and hypothesis without chance or clocks."""
 
+import gc
 import importlib.util
 import os
 import sys
@@ -31,6 +32,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("autoshard")
+
+
+def pytest_collection_finish() -> None:
+    """What modules and tests consist of stays to the end: no search for garbage has to go through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -17,11 +17,13 @@ import numpy as np
 from autoshard.constraints import Restriction
 from autoshard.constraints.statement import MostReshards
 from autoshard.costs.reshard import ReshardTable, ReshardTables
+from autoshard.deadline import Check, no_check
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.encode import Encoded, in_ticks, way_of
 from autoshard.formulation.model import Counted, Link, Node, NodeKind
 from autoshard.formulation.restrict import served
 from autoshard.program.program import Program
+from autoshard.program.types import TensorType
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Usage
 
@@ -53,9 +55,10 @@ def with_counts(
     mesh: AtomMesh,
     restrictions: Sequence[Restriction],
     tables: ReshardTables,
+    check: Check = no_check,
 ) -> tuple[Encoded, tuple[Count, ...]]:
     """The encoding with a node for every reshard that is counted, and the counts; the nodes are added to `collected`
-    too.
+    too. check: called at every link; may raise to stop.
     """
     limits = [
         _Limit(most, frozenset(a for name in most.axes for a in mesh.atoms_of[name]) if most.axes else None)
@@ -72,12 +75,21 @@ def with_counts(
     special = dict(encoded.special)
     unpriced = encoded.unpriced
     serves = served(collected.links)
+    known: dict[object, _Ways] = {}
     for place, link in enumerate(collected.links):
+        check("counting reshards", place, len(collected.links))
         about = [k for k, limit in enumerate(limits) if any(limit.most.counts(link.value, use) for use in serves(link))]
-        ways = _Ways(link, encoded, program, tables, special, [limits[k].atoms for k in about])
+        atoms = tuple(limits[k].atoms for k in about)
+        ends = _Ends.of(link, encoded, program)
+        key = (way_of(ends.type_, link), link.weight, ends.rows.tobytes(), ends.columns.tobytes(), atoms)
+        if key not in known:
+            known[key] = _Ways(link, ends, encoded.tick_s, tables, special, atoms)
+        ways = known[key]
         if not ways.relevant:
             continue
-        choices = list(ways.choices())  # there are none where every way counts
+        choices = [  # there are none where every way counts
+            replace(c, sources=c.sources[ends.row_of], extra=c.extra[ends.column_of]) for c in ways.choices
+        ]
         number, n = len(costs), 1 + len(choices)
         label = f"whether {program.values[link.value].name} is resharded"
         node = Node(NodeKind.COUNT, label, 1.0, (Layout(()),) * n)
@@ -88,8 +100,8 @@ def with_counts(
         facets.append(node.facets)
         states.append(np.arange(n))
         priced.append(np.zeros(n))
-        sources = np.array([np.ones(len(ways.rows), bool), *(c.sources for c in choices)])
-        extra = np.array([np.zeros(len(ways.columns), np.int64), *(c.extra for c in choices)])
+        sources = np.array([np.ones(len(ends.row_of), bool), *(c.sources for c in choices)])
+        extra = np.array([np.zeros(len(ends.column_of), np.int64), *(c.extra for c in choices)])
         for end, table in ((link.source.node, np.where(sources, 0, IMPOSSIBLE)), (link.target.node, extra)):
             if table.any():
                 edges.append(Edge(number, end, table.astype(np.int64)))
@@ -112,8 +124,9 @@ def with_counts(
 
 @dataclass(frozen=True)
 class _Choice:
-    """free: the limits, by position, for which the reshard does not count. sources: [state of the source] whether it is
-    of the class; extra: [state of the target] ticks that the way costs more than the cheapest.
+    """free: the limits, by position, for which the reshard does not count. sources: [layout, or state, of the source]
+    whether it is of the class; extra: [layout, or state, of the target] ticks that the way costs more than the
+    cheapest.
     """
 
     free: frozenset[int]
@@ -121,34 +134,54 @@ class _Choice:
     extra: np.ndarray
 
 
+@dataclass(frozen=True)
+class _Ends:
+    """The layouts of a link's source and target, by their places in the table of its reshards, and that of each state:
+    many states of an op have a value in one layout.
+    """
+
+    type_: TensorType
+    table: ReshardTable
+    rows: np.ndarray
+    row_of: np.ndarray
+    columns: np.ndarray
+    column_of: np.ndarray
+
+    @classmethod
+    def of(cls, link: Link, encoded: Encoded, program: Program) -> "_Ends":
+        type_ = program.type_of(link.value)
+        table = encoded.table(type_, link)
+        places = [
+            np.unique([table.index[end.layouts[s]] for s in encoded.states[end.node]], return_inverse=True)
+            for end in (link.source, link.target)
+        ]
+        return cls(type_, table, *places[0], *places[1])
+
+
 class _Ways:
-    """The ways of one use that some of the limits about it do not count. atoms: of each limit."""
+    """The ways between the layouts of one use that some of the limits about it do not count. atoms: of each limit."""
 
     def __init__(
         self,
         link: Link,
-        encoded: Encoded,
-        program: Program,
+        ends: _Ends,
+        tick_s: float,
         tables: ReshardTables,
         special: dict[object, ReshardTable],
         atoms: Sequence[frozenset[int] | None],
     ) -> None:
-        self.link, self.encoded, self.tables, self.special, self.atoms = link, encoded, tables, special, atoms
-        self.type_ = program.type_of(link.value)
-        self.own = encoded.table(self.type_, link)
-        ends = (link.source, link.target)
-        self.rows, self.columns = (
-            np.array([self.own.index[end.layouts[s]] for s in encoded.states[end.node]], np.int64) for end in ends
-        )
+        self.link, self.tick_s, self.tables, self.special, self.atoms = link, tick_s, tables, special, atoms
+        self.type_, self.own, self.rows, self.columns = ends.type_, ends.table, ends.rows, ends.columns
         self.same = self.rows[:, None] == self.columns[None, :]
         self._known: dict[frozenset[int], np.ndarray] = {}
         self.relevant = [k for k in range(len(atoms)) if self._extra(frozenset([k])).any() or self._moves(atoms[k])]
+        self.choices = list(self._choices())
 
     def avoided(self, free: frozenset[int]) -> frozenset[int]:
         """The atoms that no step may move where these limits do not count."""
         return frozenset(a for k in free for a in self.atoms[k] or ())
 
-    def choices(self) -> Iterator[_Choice]:
+    def _choices(self) -> Iterator[_Choice]:
         """The states beside the first: for each set of limits that do not count, the classes of sources."""
         for size in range(1, len(self.relevant) + 1):
             for free in map(frozenset, combinations(self.relevant, size)):
@@ -168,7 +201,7 @@ class _Ways:
         )
 
     def _extra(self, free: frozenset[int]) -> np.ndarray:
-        """[state of the source, state of the target] ticks that a way costs more which these limits do not count."""
+        """[layout of the source, of the target] ticks that a way costs more which these limits do not count."""
         if free not in self._known:
             self._known[free] = self._made(free)
         return self._known[free]
@@ -180,12 +213,15 @@ class _Ways:
         if not atoms:
             return np.zeros(self.same.shape, np.int64)
         link = replace(self.link, local=self.link.local | atoms)
-        table = self.tables.table(self.type_, self.own.layouts, link.barred, link.local, link.role, link.travel)
-        self.special[way_of(self.type_, link)] = table
+        key = way_of(self.type_, link)
+        if key not in self.special:
+            layouts = self.own.layouts
+            self.special[key] = self.tables.table(self.type_, layouts, link.barred, link.local, link.role, link.travel)
+        table = self.special[key]
         cheapest, other = self._seconds(self.own), self._seconds(table)
         more = np.full(other.shape, np.inf)
         np.subtract(other, cheapest, out=more, where=np.isfinite(other))
-        return np.where(self.same, 0, in_ticks(more * self.link.weight, self.encoded.tick_s))
+        return np.where(self.same, 0, in_ticks(more * self.link.weight, self.tick_s))
 
     def _seconds(self, table: ReshardTable) -> np.ndarray:
         own = self.own.layouts

@@ -318,7 +318,7 @@ def build_model(
     price_orders(collected, program, mesh, ties, prices, shared.exposure)
     encoded = encode(collected, program, mesh, shared.tables, check=check)
     encoded = with_groups(encoded, collected, program, mesh, problem.groups, ties)
-    encoded, counts = with_counts(encoded, collected, program, mesh, problem.restrictions, shared.tables)
+    encoded, counts = with_counts(encoded, collected, program, mesh, problem.restrictions, shared.tables, check)
     # a limit counts every single reshard, so layers cannot share decisions where reshards are counted
     repeats = find_repeats(program, collected, encoded, enabled=problem.share_repeats and not counts)
     check("folding repeated layers", 1, 1)
