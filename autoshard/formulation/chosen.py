@@ -98,9 +98,8 @@ class ChosenLayouts:
         if key not in self._moves:
             flags = self.q.constant(None) if link.use is not None else self._copies(link)
             goal = self.q.lift(lambda layout, is_copy, by: (layout, is_copy, by), target, flags, way)
-            self._kept.append(way)
             self._moves[key] = self.q.paired(source, goal, *self._compared(link.value, ways, source, goal))
-            self._kept += [source, target]
+            self._kept += [source, target, way]
         return self._moves[key]
 
     def _compared(

@@ -19,7 +19,7 @@ from autoshard.constraints.statement import MostReshards
 from autoshard.costs.reshard import ReshardTable, ReshardTables
 from autoshard.deadline import Check, no_check
 from autoshard.formulation.collect import Collected
-from autoshard.formulation.encode import Encoded, in_ticks, way_of
+from autoshard.formulation.encode import Encoded, in_ticks, taken, way_of
 from autoshard.formulation.model import Counted, Link, Node, NodeKind
 from autoshard.formulation.restrict import served
 from autoshard.program.program import Program
@@ -212,7 +212,7 @@ class _Ways:
         atoms = self.avoided(free)
         if not atoms:
             return np.zeros(self.same.shape, np.int64)
-        link = replace(self.link, local=self.link.local | atoms)
+        link = taken(self.link, atoms)
         key = way_of(self.type_, link)
         if key not in self.special:
             layouts = self.own.layouts
