@@ -34,10 +34,20 @@ settings.register_profile(
 settings.load_profile("autoshard")
 
 
-def pytest_collection_finish() -> None:
-    """What modules and tests consist of stays to the end: no search for garbage has to go through it again."""
+MANY = 2000
+"""Of so many tests some need every hot loop of the solver."""
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What modules and tests consist of stays to the end: no search for garbage has to go through it again. Workers
+    share the compilation of the solver's hot loops, which takes each a minute."""
     gc.collect()
     gc.freeze()
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if worker and len(session.items) > MANY:
+        from hot_loops import compile_part
+
+        compile_part(int(worker.removeprefix("gw")))
 
 
 @pytest.fixture(scope="session")

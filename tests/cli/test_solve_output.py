@@ -87,7 +87,7 @@ def test_show_names_the_sections_there_are(folder: Path, capsys: pytest.CaptureF
     assert "did you mean 'inputs'?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("columns", [80, pytest.param(120, marks=pytest.mark.slow)])
 def test_a_terminal_shows_progress_in_one_line_and_nothing_is_wider(folder: Path, columns: int) -> None:
     told = in_a_terminal(["solve", "c.yaml", "-o", "out"], columns)
     lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in re.split(r"[\r\n]+", told)]

@@ -24,7 +24,13 @@ def check(family: str, mesh: str, seed: int, *, uneven: bool) -> None:
     assert report.ok, report
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+EVEN_OFTEN = ("contractions", "lookups", "reductions")
+"""Uneven placements pad besides all that even ones do: of these the larger families stand for all."""
+
+
+@pytest.mark.parametrize(
+    "family", [f if f in EVEN_OFTEN else pytest.param(f, marks=pytest.mark.slow) for f in FAMILIES]
+)
 def test_random_even_placements_give_the_results_of_one_device(family):
     check(family, "2x4", 0, uneven=False)
 

@@ -75,7 +75,12 @@ def test_as_constraints_a_gradient_is_constrained_the_way_its_weight_lies() -> N
     assert found is not None and found[3] == '@mesh, [{"data"}, {}]'
 
 
-@pytest.mark.parametrize("mesh", list(MESHES))
+OFTEN = ("2x4", "6")
+
+
+@pytest.mark.parametrize(
+    "mesh", [*OFTEN, *(pytest.param(mesh, marks=pytest.mark.slow) for mesh in MESHES if mesh not in OFTEN)]
+)
 def test_sums_of_transposed_matmuls_are_right_under_random_schedules(mesh: str) -> None:
     """Reduce-scatters, all-to-alls and uneven cuts of matmuls with a batch dimension, turned around."""
 

@@ -57,7 +57,7 @@ def check(n, devices, seed):
     assert report.ok, report
 
 
-@pytest.mark.parametrize(("n", "devices"), [(7, 4), (13, 8)])
+@pytest.mark.parametrize(("n", "devices"), [pytest.param(7, 4, marks=pytest.mark.slow), (13, 8)])
 def test_reductions_over_an_uneven_dimension_are_those_of_one_device(n, devices):
     check(n, devices, 0)
 

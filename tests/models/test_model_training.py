@@ -66,8 +66,11 @@ def assert_same_gradients(one, other):
         ("mlp", {"task": "regression", "bias": False, "activation": "gelu", "learning_rate": 1e-2}),
         ("transformer", TINY),
         ("transformer", TINY | {"param_dtype": "bfloat16", "compute_dtype": "bfloat16", "clip_norm": 1.0}),
-        ("transformer", TINY | {"positions": "learned", "norm": "layer", "bias": True, "gated_mlp": False,
-                                "tied_embeddings": True}),
+        pytest.param(
+            "transformer", TINY | {"positions": "learned", "norm": "layer", "bias": True, "gated_mlp": False,
+                                   "tied_embeddings": True},
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             "transformer", TINY | {"qk_norm": True, "qkv_bias": True, "parallel_block": True, "kv_heads": 1},
             marks=pytest.mark.slow,
@@ -75,7 +78,10 @@ def assert_same_gradients(one, other):
         ("moe", TINY),
         pytest.param("moe", TINY | {"dispatch": "ragged", "compute_dtype": "bfloat16"}, marks=pytest.mark.slow),
         ("resnet", RESNET),
-        ("resnet", RESNET | {"bottleneck": False, "stem": "large", "compute_dtype": "bfloat16"}),
+        pytest.param(
+            "resnet", RESNET | {"bottleneck": False, "stem": "large", "compute_dtype": "bfloat16"},
+            marks=pytest.mark.slow,
+        ),
         pytest.param("resnet", RESNET | {"groups": 2}, marks=pytest.mark.slow),
     ],
     ids=str,
@@ -97,7 +103,7 @@ def test_loss_falls(model, options):
         {"attention_block": 4},
         pytest.param({"attention_ring": 4}, marks=pytest.mark.slow),
         {"attention_ring": 2, "scan": False, "remat": "none"},
-        {"attention_ring": 4, "attention_ring_order": "zigzag"},
+        pytest.param({"attention_ring": 4, "attention_ring_order": "zigzag"}, marks=pytest.mark.slow),
     ],
     ids=str,
 )

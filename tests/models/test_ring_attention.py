@@ -29,7 +29,7 @@ def gradients(function, *qkv):
     return jax.value_and_grad(lambda *qkv: jnp.square(function(*qkv)).sum(), argnums=(0, 1, 2))(*qkv)
 
 
-@pytest.mark.parametrize("window", [None, 20, 1])
+@pytest.mark.parametrize("window", [pytest.param(None, marks=pytest.mark.slow), 20, 1])
 def test_results_and_gradients_are_those_of_attention(window):
     qkv = arrays(64, 4, 2)
     whole = gradients(lambda *qkv: attention(*qkv, window=window), *qkv)
@@ -38,7 +38,7 @@ def test_results_and_gradients_are_those_of_attention(window):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("parts", "window"), [(2, None), (PARTS, 20)])
+@pytest.mark.parametrize(("parts", "window"), [pytest.param(2, None, marks=pytest.mark.slow), (PARTS, 20)])
 def test_in_zigzag_order_results_and_gradients_are_those_of_attention(parts, window):
     qkv = arrays(64, 4, 2)
     order = zigzag_order(64, parts)

@@ -120,6 +120,7 @@ def within_three_quarters(options: SearchOptions) -> Decision:
     return decide(build_model(replace(problem, memory_limit=3 * peak // 4)), options)
 
 
+@pytest.mark.slow
 def test_where_the_effort_is_spent_the_time_that_is_stated_is_used() -> None:
     little = SearchOptions(effort=0.001).within(300)
     assert within_three_quarters(little).status == "feasible"

@@ -91,12 +91,12 @@ def test_layers_that_decide_for_themselves_do_so_in_the_other_plan_too() -> None
             x = x + jax.nn.relu(x @ w["u"]) @ w["d"]
         return x
 
-    params = [{"u": SPEC((16, 64), jnp.float32), "d": SPEC((64, 16), jnp.float32)}] * 4
+    params = [{"u": SPEC((16, 64), jnp.float32), "d": SPEC((64, 16), jnp.float32)}] * 2
     free = plan(
-        layers, params, SPEC((32, 16), jnp.float32), mesh={"a": 2, "b": 2}, hardware="h100", memory_limit=31_600,
+        layers, params, SPEC((32, 16), jnp.float32), mesh={"a": 2, "b": 2}, hardware="h100", memory_limit=16_000,
         share_repeats=False, effort=0.2,
     )  # fmt: skip
-    assert len({free[f"params/{k}/u"] for k in range(4)}) > 1
+    assert len({free[f"params/{k}/u"] for k in range(2)}) > 1
     told = instead(free, "params/0/u", free["params/0/u"])
     assert abs(told.extra_s) <= 1e-3 * free.objective_s
     assert told.least_extra_s <= told.other.rounding_s + free.rounding_s

@@ -39,7 +39,7 @@ def two(mlp_plan):
     return run(mlp_plan, 2, 4, steps=4)
 
 
-@pytest.mark.parametrize(("processes", "devices"), [(2, 4), (4, 2)])
+@pytest.mark.parametrize(("processes", "devices"), [(2, 4), pytest.param(4, 2, marks=pytest.mark.slow)])
 def test_processes_train_as_one_process_of_eight_devices_does(alone, two, mlp_plan, processes, devices):
     together = two if processes == 2 else run(mlp_plan, processes, devices, steps=4)
     assert together.losses == pytest.approx(alone.losses, rel=1e-6)
