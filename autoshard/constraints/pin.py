@@ -189,6 +189,8 @@ class MatchedPin(Matched):
     def up_to(self, priority: int) -> "MatchedPin":
         """The part of the pin that counts in the round of this priority: later dimensions are open and empty
         (S0.52).
+
+        Unreduced axes count with its first dimension: without them it would say that the value is no partial sum.
         """
         dims = tuple(
             d if (self.priority if d.priority is None else d.priority) <= priority else DimensionSharding(is_open=True)
@@ -196,7 +198,7 @@ class MatchedPin(Matched):
         )
         sharding = replace(self.sharding, dims=dims)
         if self.priority > priority:
-            sharding = replace(sharding, replicated=(), unreduced=())
+            sharding = replace(sharding, replicated=())
         return replace(self, sharding=sharding)
 
     def to_dict(self) -> dict[str, Any]:

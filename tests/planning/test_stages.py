@@ -100,6 +100,18 @@ def test_priorities_stand_at_dimensions_too() -> None:  # S0.42, S0.43
     assert found["x"] == '[{"x"}, {"y"}]'
 
 
+def test_a_partial_sum_that_a_later_priority_states_may_be_there_in_earlier_stages() -> None:
+    """Otherwise the first stage would place what such plans do not have, and cost more than any of them."""
+
+    def product(w1: Any, w2: Any, x: Any) -> Any:
+        return jnp.tanh(checkpoint_name(x @ w1, "h") @ w2)
+
+    pins = [Pin("x", '[{?}, {"y"}]'), Pin("@h", '[{"x"}p0, {?}] unreduced={"y"}', priority=1)]
+    specs = (f32(64, 128), f32(128, 64), f32(256, 64))
+    found = planned(product, *specs, mesh={"x": 2, "y": 2}, constraints=pins)
+    assert found.joint is not None and found.joint.price_of_stages_s == pytest.approx(0.0, abs=1e-12)
+
+
 def test_a_later_statement_is_not_overwritten_by_an_earlier_stage() -> None:  # S0.48
     pins = [Pin("x", '[{"x", ?}, {?}]'), Pin("out", '[{"y", ?}, {?}]', priority=1), Pin("w2", "[{}, {}]", priority=2)]
     found = planned(mlp, *MLP, constraints=pins)
