@@ -197,9 +197,10 @@ class _Run:
         for plan, decision, report in zip(self.plans, cheapest, told, strict=True):
             stage = _stage(plan, decision, decision.objective_s - before, report.placed, self.problem)
             missing = still_missing(report.relaxed, report.dropped, self.last.schedule)
+            for_memory = any((entry["why"], entry["source"]) == ("memory", PROPAGATED) for entry in missing)
             told_of = {
                 "relaxed": tuple(missing), "left_out": report.left_out,
-                "unlimited": report.unlimited if missing else None,
+                "unlimited": report.unlimited if for_memory else None,
                 "certificate": None if report.proved is None else report.proved.told("stage"),
             }  # fmt: skip
             stages.append(stage.model_copy(update=told_of))

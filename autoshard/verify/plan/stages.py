@@ -9,6 +9,7 @@ from autoshard.verify.plan.cost import RELATIVE, same
 from autoshard.verify.plan.flow import Flow
 from autoshard.verify.plan.layout import Holding
 from autoshard.verify.plan.program import PROGRAM_OP, Findings
+from autoshard.verify.plan.stage_notes import check_stage_notes
 from autoshard.verify.plan.statements import limit_of
 
 _ALL_IN_FORCE = "from the first stage on"
@@ -41,9 +42,11 @@ def check_stages(plan: Any, flow: Flow, findings: Findings) -> int:
             findings.add("stages", f"{what} tells twice that it gave up the same")
         for entry in stage.get("relaxed") or ():
             _relaxed(what, entry, limit, plan, flow, findings)
+        _check_prices(what, stage, findings)
         before = cost
     if stages:
         _check_last(stages[-1], plan, findings)
+    check_stage_notes(plan, findings)
     _check_count(stages, plan, findings)
     return len(stages)
 
@@ -203,6 +206,21 @@ def _check_entry(what: str, entry: Any, places: Sequence[str], names: Sequence[s
             "stages",
             f"{what} gave up {entry['name']}, {entry['source']!r}, proved is {entry['proved']!r}: neither is known",
         )
+
+
+def _check_prices(what: str, stage: Any, findings: Findings) -> None:
+    """Check that only what memory made a stage give up of what its statements propagate has prices."""
+    entries = stage.get("relaxed") or ()
+    for entry in entries:
+        price, peak = entry.get("price_s"), entry.get("peak_bytes")
+        if (price is None) is not (peak is None):
+            findings.add("stages", f"{what} tells of {entry['name']} a price and no peak, or a peak and no price")
+        if price is not None and (entry["why"], entry["source"]) != ("memory", "propagated"):
+            findings.add("stages", f"{what} tells a price of {entry['name']}, which it did not give up for memory")
+    if stage.get("unlimited") is not None and not any(
+        (entry["why"], entry["source"]) == ("memory", "propagated") for entry in entries
+    ):
+        findings.add("stages", f"{what} tells of itself without the memory limit, for which it gave up nothing")
 
 
 def _within(wanted: Sequence[str], have: Sequence[str]) -> bool:
