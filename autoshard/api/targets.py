@@ -143,9 +143,9 @@ class Target:
                 f"jit of a plan got {', '.join(told)}: which arguments are static is part of the plan, so give it to "
                 "autoshard.plan or on a jax.jit of the function; donations by position are donate_argnums"
             )
-        moves = "in_shardings" in options or self.lowered.has_other_orders
-        shardings = None if moves else self.lowered.in_shardings_on(self.jax_mesh(devices))
-        return as_called(self.jit_of_arrays(devices, options), self.lowered.traced, shardings)
+        shardings = None if "in_shardings" in options else self.lowered.in_shardings_of_calls(devices)
+        puts = not self.lowered.has_other_orders
+        return as_called(self.jit_of_arrays(devices, options), self.lowered.traced, shardings, puts=puts)
 
     def jit_of_arrays(
         self, devices: Sequence[Any] | None = None, options: Mapping[str, Any] = MappingProxyType({})

@@ -23,10 +23,12 @@ def _given(
         return inner(*arrays), arrays
 
 
-def _called(inner: Callable[..., Any], traced: TracedFunction, args: Any, kwargs: Any, shardings: Any = None) -> Any:
+def _called(
+    inner: Callable[..., Any], traced: TracedFunction, args: Any, kwargs: Any, shardings: Any = None, put: bool = True
+) -> Any:
     """The same as a result of the user's function, with its static leaves."""
     assert traced.call is not None
-    results, arrays = _given(inner, traced, args, kwargs, shardings, put=True)
+    results, arrays = _given(inner, traced, args, kwargs, shardings, put=put)
     return traced.call.given_back(results, arrays, args, kwargs)
 
 
@@ -34,15 +36,17 @@ def _called(inner: Callable[..., Any], traced: TracedFunction, args: Any, kwargs
 class CalledFunction:
     """A function of arrays that is called with the arguments of the user's function.
 
-    Its result has the static leaves that the user's function returned when it was traced. shardings: see `as_called`.
+    Its result has the static leaves that the user's function returned when it was traced. shardings, puts: see
+    `as_called`.
     """
 
     inner: Any
     traced: TracedFunction
     shardings: Any = None
+    puts: bool = True
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return _called(self.inner, self.traced, args, kwargs, self.shardings)
+        return _called(self.inner, self.traced, args, kwargs, self.shardings, self.puts)
 
     def lower(self, *args: Any, **kwargs: Any) -> "CalledStage":
         """Lowered for these arguments, as by the ``lower`` of a jitted function."""
@@ -72,15 +76,16 @@ class PositionalFunction:
     """A function of arrays by position that takes them by keyword too, as the user's function does.
 
     inner: what `jax.jit` returned, whose other attributes this has. A jitted function with shardings takes no keywords.
-    shardings: see `as_called`.
+    shardings, puts: see `as_called`.
     """
 
     inner: Any
     traced: TracedFunction
     shardings: Any = None
+    puts: bool = True
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return _given(self.inner, self.traced, args, kwargs, self.shardings, put=True)[0]
+        return _given(self.inner, self.traced, args, kwargs, self.shardings, put=self.puts)[0]
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Lowered for these arguments, as by the ``lower`` of a jitted function."""
@@ -109,11 +114,12 @@ class PositionalFunction:
         return getattr(self.inner, name)
 
 
-def as_called(function: Any, traced: TracedFunction, shardings: Any = None) -> Any:
+def as_called(function: Any, traced: TracedFunction, shardings: Any = None, *, puts: bool = True) -> Any:
     """A function that takes arrays by position, to be called as the user's function was traced.
 
-    shardings: of its arrays, in which those that lie nowhere yet are put before a call; None leaves them as they are.
+    shardings: of its arrays, in which those that lie nowhere yet are put before a call (where it `puts` them, else the
+    function does); an array that lies elsewhere is named by them. None leaves arrays as they are.
     """
     if traced.call is None:
-        return PositionalFunction(function, traced, shardings)
-    return CalledFunction(function, traced, shardings)
+        return PositionalFunction(function, traced, shardings, puts)
+    return CalledFunction(function, traced, shardings, puts)

@@ -202,12 +202,16 @@ class Lowered:
     @property
     def in_shardings(self) -> Any:
         """`NamedSharding` of every input leaf, as a tuple of pytrees, one for each argument."""
-        return self._as_they_lie(self.in_shardings_on(self.jax_mesh()), "input")
+        return self.in_shardings_of_calls()
+
+    def in_shardings_of_calls(self, devices: Sequence[Any] | None = None) -> Any:
+        """`in_shardings` on these devices, or on those of the plan."""
+        return self._as_they_lie(self.in_shardings_on(self.jax_mesh(devices)), "input", devices)
 
     @property
     def out_shardings(self) -> Any:
         """`NamedSharding` of every output leaf, in the pytree of the result."""
-        return self._as_they_lie(self.out_shardings_on(self.jax_mesh()), "output")
+        return self._as_they_lie(self.out_shardings_on(self.jax_mesh()), "output", None)
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:
@@ -256,17 +260,21 @@ class Lowered:
         """For each input or output leaf, its sharding in another order of the devices where one is stated."""
         shardings: list[NamedSharding | None] = [None] * count
         usual = self._usual(devices)
+        program = self.traced.program
+        on_host = program.host_inputs if where == "input" else program.host_outputs
         for order in self.traced.program.orders:
             if order.where == where:
                 mesh = Mesh.from_text(order.mesh)
                 grid = np.array([usual[i] for i in mesh.device_ids or range(mesh.size)], dtype=object)
                 spec = spec_to_jax(TensorSharding.from_text(order.stated, mesh), mesh)
-                shardings[order.index] = NamedSharding(auto_mesh(grid.reshape(mesh.axis_sizes), mesh.axis_names), spec)
+                other = auto_mesh(grid.reshape(mesh.axis_sizes), mesh.axis_names)
+                there = _HOST if order.index in on_host and self._on_host(other) else {}
+                shardings[order.index] = NamedSharding(other, spec, **there)
         return shardings
 
-    def _as_they_lie(self, shardings: Any, where: str) -> Any:
+    def _as_they_lie(self, shardings: Any, where: str, devices: Sequence[Any] | None) -> Any:
         leaves, tree = tree_util.tree_flatten(shardings)
-        there = self._other_shardings(where, len(leaves), None)
+        there = self._other_shardings(where, len(leaves), devices)
         return tree_util.tree_unflatten(tree, [a if b is None else b for a, b in zip(leaves, there, strict=True)])
 
     def stablehlo(self, platform: str = "cpu") -> str:
