@@ -163,7 +163,7 @@ class Lifetimes:
     def _gathered_over(self, value: int, slot: int) -> Quantity:
         """Whether the output that replaces a donated input is gathered; enters when its copy is held."""
         q, made, use = self.q, self.program.body.results[slot], Use(PROGRAM, slot)
-        move, at, end = self._move(use), self.made[made], self.points - 1
+        move, at = self._move(use), self.made[made]
         size = self.layouts.bytes(value, self.layouts.definition(value))
 
         def larger(move: Any, size: int) -> bool:
@@ -171,7 +171,7 @@ class Lifetimes:
 
         if use in self.private:
             self.private[use] = q.lift(
-                lambda m, s: None if m is None else (at, at + 1) if larger(m, s) else (end, end + 1), move, size
+                lambda span, m, s: (at, at + 1) if larger(m, s) else span, self.private[use], move, size
             )
         return q.lift(lambda m, c, s: larger(c if m is None else m, s), move, self._shared_move(made), size)
 
