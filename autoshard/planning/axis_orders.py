@@ -2,7 +2,8 @@
 
 The order matters where uses of a value are cut by part of its axes: from ``{"x", "y"}`` a gather over y leads to
 ``{"x"}``, and none to ``{"y"}``. All orders of all axes would make large networks several times as large; axes that
-are alike can change places in a plan as a whole, unless a statement tells them apart.
+are alike can change places in a plan as a whole, unless a statement tells them apart. What this leaves out are plans
+in which one value has such axes in one order and another value in the other (docs/limits.md).
 """
 
 from collections.abc import Sequence
