@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import time
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -29,6 +30,12 @@ FOLDER = "AUTOSHARD_PLANS"
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 MOST_KEPT = 200
 """Most plans in the folder; the plans that were not used for the longest time are deleted first."""
+_KEY_DIGITS = 32
+_OURS = re.compile(rf"[0-9a-f]{{{_KEY_DIGITS}}}\.json")
+"""Names of kept plans: other files in the folder are somebody's."""
+_LEFT = re.compile(rf"\.[0-9a-f]{{{_KEY_DIGITS}}}\.json\..*\.part")
+"""Names of plans that were being written, left where a process was killed meanwhile."""
+_WRITTEN_WITHIN_S = 3600.0
 
 
 def folder() -> Path | None:
@@ -51,10 +58,12 @@ def key_of(request: Request) -> str | None:
     if request.mesh_search is not None:
         return None
     question = asked(request)
-    text = json.dumps(_parts(request, question), sort_keys=True, default=repr)
+    # a search that would go on to its time limit is not answered by one that ended with its effort
+    parts = {**_parts(request, question), "endless": request.options.endless}
+    text = json.dumps(parts, sort_keys=True, default=repr)
     if " at 0x" in text:  # the repr of an object without text of its own
         return None
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return hashlib.sha256(text.encode()).hexdigest()[:_KEY_DIGITS]
 
 
 def question_key(request: Request) -> str:
@@ -111,7 +120,7 @@ def kept_plan(key: str, request: Request) -> Plan | None:
             traced = traced.in_parts(parts)
         plan = plan.holding(replace(traced, devices=asked(request).devices))
         os.utime(file)
-    except (AutoshardError, OSError):
+    except Exception:  # what damage does to a file is not foreseen: the plan is made again
         return None
     return plan
 
@@ -136,11 +145,19 @@ def keep(key: str, plan: Plan) -> None:
     try:
         place.mkdir(parents=True, exist_ok=True)
         plan.save(place / f"{key}.json")
-        files = sorted(place.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
-        for old in files[:-MOST_KEPT]:
-            old.unlink(missing_ok=True)
+        _tidy(place)
     except (AutoshardError, OSError):  # a folder that cannot be written is no reason to fail
         return
+
+
+def _tidy(place: Path) -> None:
+    """Delete the plans beyond `MOST_KEPT`, and what killed processes left; no file of another name."""
+    names = [path for path in place.iterdir() if _OURS.fullmatch(path.name)]
+    files = sorted(names, key=lambda path: path.stat().st_mtime_ns)
+    left = [path for path in place.iterdir() if _LEFT.fullmatch(path.name)]
+    long_ago = time.time() - _WRITTEN_WITHIN_S
+    for old in (*files[:-MOST_KEPT], *(path for path in left if path.stat().st_mtime < long_ago)):
+        old.unlink(missing_ok=True)
 
 
 def _cut_short(plan: Plan) -> bool:

@@ -104,10 +104,13 @@ def test_whatever_changes_a_plan_makes_another_one(counted: list[Any]) -> None:
     assert len(counted) == len(words)
 
 
-def test_a_kept_plan_that_is_damaged_is_made_again(counted: list[Any], folder: Path) -> None:
+@pytest.mark.parametrize("part", ["}", '"input_names": [', '"schedule": {', "}\n"])
+def test_a_kept_plan_that_is_damaged_is_made_again(counted: list[Any], folder: Path, part: str) -> None:
     autoshard.jit(train, mesh=MESH, hardware="cpu_sim").planned(*arguments())
     (file,) = folder.glob("*.json")
-    file.write_text("{")
+    damage = {'"input_names": [': '"input_names": ["w", ', '"schedule": {': '"odd": {'}
+    assert part in file.read_text()
+    file.write_text(file.read_text().replace(part, damage.get(part, ""), 1))
     autoshard.jit(train, mesh=MESH, hardware="cpu_sim").planned(*arguments())
     assert len(counted) == 2 and len(file.read_text()) > 1000
 
@@ -126,6 +129,26 @@ def test_a_plan_whose_search_was_cut_short_is_not_kept(folder: Path, run: dict[s
     assert not folder.exists()
     kept.keep("whole", plan)
     assert [file.stem for file in folder.iterdir()] == ["whole"]
+
+
+def test_only_kept_plans_are_deleted_from_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "MOST_KEPT", 1)
+    folder.mkdir()
+    other, old, half = (folder / name for name in ("mine.json", f"{'0' * 32}.json", f".{'1' * 32}.json.x.part"))
+    for file in (other, old, half):
+        file.write_text("{}")
+        os.utime(file, (1, 1))
+    writing = folder / f".{'2' * 32}.json.x.part"
+    writing.write_text("{")
+    plan = autoshard.plan(lambda x: x * 2, jnp.ones(8), mesh={"a": 2}, hardware="cpu_sim")
+    kept.keep("3" * 32, plan)
+    assert {file.name for file in folder.iterdir()} == {other.name, writing.name, f"{'3' * 32}.json"}
+
+
+def test_a_search_to_its_time_limit_is_not_answered_by_one_that_spent_its_effort(counted: list[Any]) -> None:
+    for words in ({}, {"time_limit": 600}, {"time_limit": 600}, {"time_limit": 600, "effort": 1.0}):
+        autoshard.jit(train, mesh=MESH, hardware="cpu_sim", **words).planned(*arguments())
+    assert len(counted) == 2
 
 
 @pytest.mark.smoke
