@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
+from autoshard.api.agreed import check_agreed
 from autoshard.errors import InputError
 from autoshard.interrupts import heeded
 
@@ -188,7 +189,7 @@ class _Ready:
     """A plan with its compiled function."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+        self.plan, self._compared = plan, False
 
     @functools.cached_property
     def _run(self) -> Any:
@@ -205,8 +206,12 @@ class _Ready:
 
     def __call__(self, arrays: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         import jax
+        from jax.core import Tracer
 
         call = self.plan.lowered.traced.call
+        if not self._compared and not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(arrays)):
+            check_agreed(self.plan)
+            self._compared = True
         placed = jax.tree.map(_placed, arrays, self._shardings)
         results = self._run(*placed)
         return results if call is None else call.given_back(results, placed, args, kwargs)

@@ -47,6 +47,12 @@ found["moved"] = differs(turned.jit()(*moved)[0], wanted[2])
 half = autoshard.plan(step, w, key, mesh=Mesh(devices[4:].reshape(2, 2), names), **asked)
 result, _ = half.jit()(*half.place(w, key))
 found["half"] = [differs(result, wanted[1]), len(result.addressable_shards)]
+
+own = Pin("w", ['[{"data"}, {}]', '[{}, {"model"}]'][jax.process_index()])
+try:
+    autoshard.jit(step, mesh={"data": 2, "model": 4}, hardware="cpu_sim", constraints=own, keep=False)(w, key)
+except autoshard.InputError as error:
+    found["apart"] = str(error)
 print(json.dumps(found))
 """
 
@@ -84,3 +90,8 @@ def test_random_keys_are_moved_to_another_order_of_the_devices(found):
 def test_a_process_without_devices_of_the_mesh_holds_nothing_and_goes_on(found):
     assert [one["half"][1] for one in found] == [0, 4]
     assert all(one["half"][0] < 1e-6 for one in found)
+
+
+def test_processes_that_made_different_plans_do_not_run_them(found):
+    for number, one in enumerate(found):
+        assert f"process {number} has another plan of step than process {1 - number}: " in one["apart"]
