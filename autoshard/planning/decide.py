@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from autoshard.deadline import Deadline
 from autoshard.errors import OutOfTimeError
 from autoshard.formulation.memory import leaves_something
+from autoshard.planning import fitting
 from autoshard.planning.decision import (
     Decision,
     Known,
@@ -21,11 +22,10 @@ from autoshard.planning.decision import (
     is_close,
     progress_words,
 )
-from autoshard.planning.fitting import allowed, annealed, anything, doubt, entries, first_fit, fits_within
 from autoshard.planning.heap import give_back
 from autoshard.planning.model import Model
 from autoshard.planning.no_plan import NoAnswerError, no_answer
-from autoshard.planning.steps import AT_ALL, SMALL_NODES, SOON_NODES, WHOLE_ENTRIES, WIDER, Step, is_few, steps
+from autoshard.planning.steps import AT_ALL, CLOSELY, SMALL_NODES, SOON_NODES, WHOLE_ENTRIES, WIDER, Step, is_few, steps
 from autoshard.search_options import SearchOptions
 from autoshard.solver.incumbent import Progress
 from autoshard.solver.network import CostNetwork
@@ -38,15 +38,14 @@ _IDLE_ROUNDS = 3
 """Rounds that raise no bound, after which a plan that is known is the answer."""
 _FIRST_SHARE, _FIRST_TRIES = 0.1, 11
 """The part of what is left of a time limit, and how many searches, that a first plan within the limit may take."""
-_LOOSE_SHARE, _LOOSE_TRIES = 0.3, 4
+_LOOSE_SHARE, _LOOSE_TRIES, _LOOSELY_CLOSE = 0.3, 4, 1.02
 """The part of what is left of a time limit, and how many searches, that a plan may take in a large network that does
-not know what copies hold."""
+not know what copies hold; one of at most so many times the bound is not also looked for within less."""
 _LIMITED_SHARE = 0.9
 """The part of what is left of a time limit that one search within the memory limit may take."""
 _FREE_SHARE, _FREE_SHARE_OF_DEVICE = 0.5, 0.8
 """The part of a time limit for solving without the memory limit; where that is only the device's, most are within."""
-_CLOSELY = Step()
-_By = Callable[[int, Sequence[Sequence[int]], Deadline], Solution]
+_By = Callable[..., Any]
 
 
 def decide(model: Model, options: SearchOptions | None = None, *, starts: Sequence[Sequence[int]] = ()) -> Decision:
@@ -108,7 +107,7 @@ class _Run:
             return self._finished((free, schedule, memory))
         self.known = known = best_start(model, self.starts, limit)
         if not self.soon:
-            self.known = known = self._loosely(limit, free.assignment, known)
+            self.known = known = self._loosely(limit, known)
             if known is not None and (is_close(known[0], self.bound, self.options) or interrupted_in(self.rounds)):
                 return self._finished(known)
         if interrupted_in(self.rounds):  # no further work, which may take long: the best seen is the answer
@@ -147,7 +146,7 @@ class _Run:
 
     def _out_of_time(self) -> Decision:
         if self.known is None:
-            raise NoAnswerError(self.model, False, True, doubt(self.rounds), Stopped.TIME, self.seen) from None
+            raise NoAnswerError(self.model, False, True, fitting.doubt(self.rounds), Stopped.TIME, self.seen) from None
         stats = self.known[0].stats | {"stopped": Stopped.TIME}
         return self._finished((replace(self.known[0], stats=stats), *self.known[1:]))
 
@@ -169,7 +168,7 @@ class _Run:
             assert nearest is None or chosen != solved or not room.knows(nearest), "it knows all, and says less"
             network, solved = model.within(limit, chosen), chosen
             extended = self._extended(nearest, chosen)
-            extended += anything(network, self.options.deadline) if self.known is None else []
+            extended += fitting.anything(network, self.options.deadline) if self.known is None else []
             what = "solving within the memory limit" + (f", round {number + 1}" if number else "")
             before, until = self.bound, self.options.deadline.part(_LIMITED_SHARE)
             solution = self._search(network, what, extended, until, step, within=limit, moments=chosen)
@@ -229,7 +228,7 @@ class _Run:
             return self._finished(known)
         if interrupted_in(self.rounds):
             raise KeyboardInterrupt
-        raise NoAnswerError(self.model, False, True, doubt(self.rounds), stopped, self.seen)
+        raise NoAnswerError(self.model, False, True, fitting.doubt(self.rounds), stopped, self.seen)
 
     def _more(
         self, step: Step, nearest: Sequence[int] | None, limit: int, chosen: dict[int, frozenset[int]]
@@ -243,7 +242,7 @@ class _Run:
             return chosen
         around = room.around(nearest, limit, chosen)
         if is_few(self.model.repeats.network.n_nodes, self.options.effort) or (
-            not self.small and entries(self.model.within(limit, around)) <= WIDER * self._entries
+            not self.small and fitting.entries(self.model.within(limit, around)) <= WIDER * self._entries
         ):
             return around
         return room.missing(nearest, limit, chosen)
@@ -251,7 +250,7 @@ class _Run:
     @cached_property
     def _entries(self) -> int:
         """Table entries of the network that knows of nothing that several decisions hold together."""
-        return entries(self.model.within(self.model.problem.memory_limit or 0, {}))
+        return fitting.entries(self.model.within(self.model.problem.memory_limit or 0, {}))
 
     def _nothing_fits(
         self, full: dict[int, frozenset[int]], nearest: Sequence[int], limit: int
@@ -285,7 +284,7 @@ class _Run:
         if found.status == "infeasible":
             raise no_answer(model, found, self.seen, limit, chosen)
         if found.assignment is None and not interrupted_in(self.rounds):
-            if starts := allowed(network, self.options, self.rounds):
+            if starts := fitting.allowed(network, self.options, self.rounds):
                 found = self._search(network, "improving what fits", starts, until, AT_ALL, proves=False)
         if found.assignment is not None:
             self._fits(found, found.assignment, limit)
@@ -308,27 +307,32 @@ class _Run:
     def _finished(self, known: Known) -> Decision:
         return finish(self.model, *known, self.bound, self.rounds, self.proofs)
 
-    def _loosely(self, limit: int, free: Sequence[int], known: Known | None) -> Known | None:
-        """A plan within the limit by a few searches of the network as it is, which knows nothing of copies for one use:
-        under a loose limit it is close to their bound, and what copies hold need not be worked out."""
+    def _loosely(self, limit: int, known: Known | None) -> Known | None:
+        """A plan within the limit by searches of the network as it is, which knows nothing of copies for one use: under
+        a loose limit it is close to their bound, and what copies hold need not be worked out."""
         model = self.model
 
-        def search(room: int, given: Sequence[Sequence[int]], until: Deadline) -> Solution:
-            what = "looking for a plan within a loose memory limit"
-            near = (*self.starts, *given) if room == limit else given
-            solution = self._search(model.with_limit(room), what, near, until, proves=room == limit, within=limit)
-            if room == limit and solution.status == "infeasible":
-                raise no_answer(model, solution, self.seen, limit)
-            return solution
+        def search(room: int, given: Sequence[Sequence[int]], until: Deadline, step: Step | None = None) -> Solution:
+            what = f"looking for a plan within {'less than the' if step else 'a loose'} memory limit"
+            near, tells = (*self.starts, *given) if room == limit else given, room == limit
+            found = self._search(model.with_limit(room), what, near, until, step or CLOSELY, proves=tells, within=limit)
+            if tells and found.status == "infeasible":
+                raise no_answer(model, found, self.seen, limit)
+            return found
 
-        loose = self._fitted(limit, free, _LOOSE_SHARE, _LOOSE_TRIES, search, model.repeats.network)
-        return known if loose is None or (known is not None and cheaper(known[0], loose[0])) else loose
+        by = partial(fitting.first_fit, tries=_LOOSE_TRIES, network=model.repeats.network)
+        for fit in (by, fitting.tightened_fit):
+            loose = self._fitted(limit, self.seen[-1], _LOOSE_SHARE, search, fit)
+            known = loose if loose is not None and (known is None or not cheaper(known[0], loose[0])) else known
+            if known is not None and (known[0].cost or 0) <= _LOOSELY_CLOSE * self.bound:
+                break
+        return known
 
     def _annealed(self, limit: int, free: Sequence[int]) -> Known | None:
         """What annealing finds, once and in small networks; what is known, where that is no dearer."""
         small = self.small and self._entries <= WHOLE_ENTRIES
         wanted, self.is_annealed = small and not self.is_annealed and not interrupted_in(self.rounds), True
-        return annealed(self.model, limit, free, self.options, self.known) if wanted else self.known
+        return fitting.annealed(self.model, limit, free, self.options, self.known) if wanted else self.known
 
     def _first(self, limit: int, free: Sequence[int]) -> Known | None:
         """A first plan within the limit, which later searches are to beat."""
@@ -337,21 +341,16 @@ class _Run:
             what = "looking for a plan within the memory limit"
             return self._search(self.model.within(room, {}), what, given, until, proves=False)
 
-        return self._fitted(limit, free, _FIRST_SHARE, _FIRST_TRIES, search)
+        return self._fitted(limit, free, _FIRST_SHARE, search, partial(fitting.first_fit, tries=_FIRST_TRIES))
 
-    def _fitted(
-        self, limit: int, free: Sequence[int], share: float, tries: int, by: _By, network: CostNetwork | None = None
-    ) -> Known | None:
-        """What `first_fit` finds by so many searches, in a part of the time that is left."""
+    def _fitted(self, limit: int, near: Sequence[int], share: float, by: _By, fit: _By) -> Known | None:
+        """A plan that `fit` finds, which searches `by`, in a part of the time that is left."""
         until = self.options.deadline.part(share)
 
-        def run(room: int, given: Sequence[Sequence[int]]) -> Solution | None:
-            over = until.passed or interrupted_in(self.rounds)
-            return None if over else by(room, given, until)
+        def run(room: int, given: Sequence[Sequence[int]], *step: Step) -> Solution | None:
+            return None if until.passed or interrupted_in(self.rounds) else by(room, given, until, *step)
 
-        first = first_fit(self.model, limit, free, run, tries, network)
-        fitting = None if first is None else best_start(self.model, [first], limit)
-        return None if fitting is None else (replace(fitting[0], stats={"stopped": Stopped.COPIES}), *fitting[1:])
+        return fitting.fit_of(self.model, fit(self.model, limit, near, run), limit)
 
     def _search(
         self,
@@ -359,7 +358,7 @@ class _Run:
         what: str,
         given: Sequence[Sequence[int]],
         until: Deadline,
-        step: Step = _CLOSELY,
+        step: Step = CLOSELY,
         *,
         proves: bool = True,
         within: int | None = None,
@@ -385,7 +384,7 @@ class _Run:
         solution = solve(
             network, deadline=until.part(1.0), effort=options.effort * step.effort(self.known), seed=options.seed,
             starts=given, gap=gap, rough=step.rough, progress=told, proves=step.proves,
-            wanted=None if moments is None or within is None or step.rough else fits_within(self.model, within),
+            wanted=None if moments is None or within is None or step.rough else fitting.fits_within(self.model, within),
         )  # fmt: skip
         bound = solution.lower_bound
         told_of = {"what": what, "status": solution.status, "bound": bound, "proves": proves, "trace": trace}

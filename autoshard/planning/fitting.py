@@ -12,6 +12,7 @@ from typing import Any
 from autoshard.deadline import Deadline
 from autoshard.planning.decision import Known, best_start, cheaper
 from autoshard.planning.model import Model
+from autoshard.planning.steps import CLOSELY, QUICKLY, Step
 from autoshard.search_options import SearchOptions
 from autoshard.solver.network import CostNetwork, evaluate, usage_profile, without_costs
 from autoshard.solver.solution import Solution, Stopped
@@ -24,6 +25,10 @@ without costs may take; with fewer seconds than the last it is not asked: it sel
 ONE_ENGINE = "CP-SAT says that none exists, which nothing else confirms"
 _ANNEALED_SHARE = 0.2
 """The part of what is left of a time limit in which rounds of annealing may begin."""
+_TIGHTER, _FINE = 16, 64
+"""By one part in so many the limit is tightened first, and two that give different answers differ at the end."""
+_TIGHTER_TRIES = 12
+"""How many quick searches look within less than the limit."""
 _EXACT = 5
 """How often the limit is tightened by exactly the excess, before larger steps."""
 
@@ -66,6 +71,46 @@ def first_fit(
     return None
 
 
+def fit_of(model: Model, first: Sequence[int] | None, limit: int) -> Known | None:
+    """The plan of an assignment, where there is one and it is within the limit."""
+    fitting = None if first is None else best_start(model, [first], limit)
+    return None if fitting is None else (replace(fitting[0], stats={"stopped": Stopped.COPIES}), *fitting[1:])
+
+
+def tightened_fit(
+    model: Model, limit: int, near: Sequence[int], run: Callable[[int, Sequence[Sequence[int]], Step], Solution | None]
+) -> Sequence[int] | None:
+    """The cheapest assignment within the limit that a few quick searches within less than that give, and a close one
+    within the most that gave one; None where none gives one.
+
+    near: a good assignment that exceeds the limit. run: searches within so many bytes, from these starts, so closely; a
+    None from it is the end. The limit is tightened in ever larger steps until an answer fits, then by bisection.
+    """
+    low, high = 0, limit + 1  # slacks up to `low` were too little, from `high` on an answer fits, or there is none
+    slack, fitting = limit // _TIGHTER, 0
+    best: tuple[int, Sequence[int]] | None = None
+    for step in (*(QUICKLY,) * _TIGHTER_TRIES, CLOSELY):
+        if step is CLOSELY:
+            slack = fitting
+        elif high - low <= limit // _FINE or slack in (low, high):
+            continue
+        if best is None and step is CLOSELY:
+            break
+        solution = run(limit - slack, [near if best is None else best[1]], step)
+        if solution is None:
+            break
+        if solution.assignment is None or solution.cost is None:
+            high = slack
+        elif model.simulate(model.schedule(solution.assignment)).peak_bytes > limit:
+            low, near = slack, solution.assignment
+        else:
+            fitting = high = slack
+            if best is None or solution.cost < best[0]:
+                best = solution.cost, solution.assignment
+        slack = (low + high) // 2 if high <= limit else min(2 * slack, (slack + limit) // 2)
+    return None if best is None else best[1]
+
+
 def annealed(
     model: Model, limit: int, near: Sequence[int], options: SearchOptions, known: Known | None
 ) -> Known | None:
@@ -79,10 +124,10 @@ def annealed(
     until, nodes = options.deadline.part(_ANNEALED_SHARE), model.repeats.network.n_nodes
     network, cost = model.within(limit, model.memory.all_of_them()), evaluate(model.with_limit(None), near).cost
     chosen = anneal(network, nodes, near, abs(cost or 0), options.seed, lambda: not until.passed)
-    found = best_start(model, [] if chosen is None else [chosen[:nodes]], limit)
+    found = fit_of(model, None if chosen is None else chosen[:nodes], limit)
     if found is None or (known is not None and not cheaper(found[0], known[0])):
         return known
-    return replace(found[0], stats={"stopped": Stopped.COPIES}), *found[1:]
+    return found
 
 
 def anything(network: CostNetwork, deadline: Deadline) -> list[Sequence[int]]:

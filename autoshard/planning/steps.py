@@ -51,6 +51,8 @@ many times as large. Otherwise its answers move what they hold to where it does 
 SOON_NODES = 2_000
 """In networks of up to so many nodes, repeated layers counted one by one, it is soon worked out what several decisions
 hold together. (Layers that share decisions count too: each is in memory at another time.)"""
+CLOSELY, QUICKLY = Step(), Step(5e-3, proves=False)
+"""A whole search, and one that ends after a first bound and a first search."""
 AT_ALL = Step(rough=1.0, share=0.05, proves=False)
 """How closely it is looked whether anything fits at all: what reductions, shaving and a few messages show."""
 WHOLE_ENTRIES = 4_000_000

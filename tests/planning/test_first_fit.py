@@ -6,11 +6,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
+import pytest
 
 from autoshard import NotFoundError, OutOfTimeError, solver
 from autoshard.deadline import Deadline
-from autoshard.planning.fitting import allowed, annealed, doubt, first_fit
+from autoshard.planning.fitting import allowed, annealed, doubt, first_fit, tightened_fit
 from autoshard.planning.no_plan import NoAnswerError
+from autoshard.planning.steps import CLOSELY, Step
 from autoshard.search_options import SearchOptions
 from autoshard.solver.network import CostNetwork, Usage
 from autoshard.solver.solution import Solution, Stopped
@@ -42,6 +44,40 @@ def test_by_what_an_answer_holds_beyond_the_limit_the_same_answer_may_come_again
 
 def test_where_it_comes_again_by_all_that_it_holds_beside_what_is_counted() -> None:
     assert rooms(NETWORK) == [12, 9]
+
+
+def tightened(copies: int) -> tuple[Sequence[int] | None, list[int]]:
+    """What is found within 1000 bytes where state k costs 100 - k and is counted with 10 k bytes, beside which each
+    holds copies; and within how many bytes it was searched, the last time closely.
+    """
+    states = np.arange(101)
+    network = CostNetwork((100 - states,), (), ((Usage(0, 1, 10 * states),),), usage_limit=1000)
+    model: Any = SimpleNamespace(
+        schedule=lambda a: a, simulate=lambda a: SimpleNamespace(peak_bytes=10 * a[0] + copies),
+        problem=SimpleNamespace(memory_limit=1000),
+    )  # fmt: skip
+    tried: list[tuple[int, Step]] = []
+
+    def run(room: int, near: Sequence[Sequence[int]], step: Step) -> Solution:
+        tried.append((room, step))
+        return solver.solve(replace(network, usage_limit=room))
+
+    found = tightened_fit(model, 1000, [100], run)
+    assert found is None or tried[-1] == (max(room for room, _ in tried if 10 * (room // 10) + copies <= 1000), CLOSELY)
+    return found, [room for room, _ in tried]
+
+
+@pytest.mark.parametrize("copies", [0, 30, 200, 550, 900])
+def test_within_less_than_the_limit_the_cheapest_that_fits_with_its_copies_is_nearly_found(copies: int) -> None:
+    found, rooms = tightened(copies)
+    assert found is not None
+    best = (1000 - copies) // 10
+    assert best - 2 <= found[0] <= best
+    assert rooms[0] == 1000 - 1000 // 16
+
+
+def test_where_copies_alone_are_too_much_nothing_is_found_within_less() -> None:
+    assert tightened(1001)[0] is None
 
 
 def test_anything_that_is_allowed_and_within_the_limit_is_found_whatever_it_costs() -> None:
