@@ -12,7 +12,7 @@ from typing import Any
 from autoshard.deadline import Deadline
 from autoshard.planning.decision import Known, best_start, cheaper
 from autoshard.planning.model import Model
-from autoshard.planning.steps import CLOSELY, QUICKLY, Step
+from autoshard.planning.steps import QUICKLY, Step
 from autoshard.search_options import SearchOptions
 from autoshard.solver.network import CostNetwork, evaluate, usage_profile, without_costs
 from autoshard.solver.solution import Solution, Stopped
@@ -80,35 +80,28 @@ def fit_of(model: Model, first: Sequence[int] | None, limit: int) -> Known | Non
 def tightened_fit(
     model: Model, limit: int, near: Sequence[int], run: Callable[[int, Sequence[Sequence[int]], Step], Solution | None]
 ) -> Sequence[int] | None:
-    """The cheapest assignment within the limit that a few quick searches within less than that give, and a close one
-    within the most that gave one; None where none gives one.
+    """The cheapest assignment within the limit that a few quick searches within less than that give, or None.
 
     near: a good assignment that exceeds the limit. run: searches within so many bytes, from these starts, so closely; a
     None from it is the end. The limit is tightened in ever larger steps until an answer fits, then by bisection.
     """
     low, high = 0, limit + 1  # slacks up to `low` were too little, from `high` on an answer fits, or there is none
-    slack, fitting = limit // _TIGHTER, 0
-    best: tuple[int, Sequence[int]] | None = None
-    for step in (*(QUICKLY,) * _TIGHTER_TRIES, CLOSELY):
-        if step is CLOSELY:
-            slack = fitting
-        elif high - low <= limit // _FINE or slack in (low, high):
-            continue
-        if best is None and step is CLOSELY:
-            break
-        solution = run(limit - slack, [near if best is None else best[1]], step)
+    slack, best = limit // _TIGHTER, None
+    for _ in range(_TIGHTER_TRIES):
+        solution = run(limit - slack, [near], QUICKLY)
         if solution is None:
             break
-        if solution.assignment is None or solution.cost is None:
+        near = near if solution.assignment is None else solution.assignment
+        if solution.assignment is None:
             high = slack
-        elif model.simulate(model.schedule(solution.assignment)).peak_bytes > limit:
-            low, near = slack, solution.assignment
+        elif model.simulate(model.schedule(near)).peak_bytes > limit:
+            low = slack
         else:
-            fitting = high = slack
-            if best is None or solution.cost < best[0]:
-                best = solution.cost, solution.assignment
+            high, best = slack, best if best is not None and cheaper(best, solution) else solution
         slack = (low + high) // 2 if high <= limit else min(2 * slack, (slack + limit) // 2)
-    return None if best is None else best[1]
+        if high - low <= limit // _FINE or slack in (low, high):
+            break
+    return None if best is None else best.assignment
 
 
 def annealed(

@@ -1,6 +1,5 @@
 """How searches within a memory limit go, round after round."""
 
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,7 @@ from autoshard.api.verbs import placed
 from autoshard.costmodels import Machine, load_profile, place_mesh
 from autoshard.errors import InfeasibleError
 from autoshard.frontends.jax.function import trace
-from autoshard.planning import Decision, Problem, build_model, decide
+from autoshard.planning import Decision, Problem, build_model, decide, fitting
 from autoshard.planning.steps import FEW_NODES, SMALL_NODES, Step, steps
 from autoshard.request.request import request_of
 from autoshard.search_options import SearchOptions
@@ -152,8 +151,7 @@ def test_a_run_is_endless_where_a_time_limit_is_stated_and_no_effort(words: Any,
 def test_a_proof_that_is_given_up_for_what_does_not_fit_claims_no_more_than_the_next_one_finds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    deciding = sys.modules["autoshard.planning.decide"]
-    monkeypatch.setattr(deciding, "annealed", lambda *given: given[-1])  # which meets the optimum
+    monkeypatch.setattr(fitting, "annealed", lambda *given: given[-1])  # which meets the optimum
 
     def three_uses(x: Any, w1: Any, w2: Any, w3: Any) -> Any:
         h = x @ w1
