@@ -19,8 +19,10 @@ def check_agreed(plan: Plan) -> None:
     """
     from autoshard.interop.processes import told_apart
 
-    run = [mesh_to_json(plan.schedule.mesh), schedule_to_json(plan.schedule), plan.runs_as]
-    own = hashlib.sha256(json.dumps(run, sort_keys=True, default=str).encode()).digest()
+    def own() -> bytes:
+        run = [mesh_to_json(plan.schedule.mesh), schedule_to_json(plan.schedule), plan.runs_as]
+        return hashlib.sha256(json.dumps(run, sort_keys=True, default=str).encode()).digest()
+
     this, others = told_apart(own, plan.lowered.jax_mesh().devices.flat)
     if others:
         raise InputError(

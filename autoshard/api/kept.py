@@ -17,7 +17,7 @@ from autoshard.api.plans import Plan
 from autoshard.constraints import Kernel
 from autoshard.constraints.kernels_of import match_kernels
 from autoshard.errors import AutoshardError
-from autoshard.program.as_json import mesh_to_json, plain, program_to_json, without_places
+from autoshard.program.as_json import guarded, mesh_to_json, plain, program_to_json, without_places
 from autoshard.program.program import Program
 from autoshard.request.asking import Asked, asked
 from autoshard.solver.solution import Stopped
@@ -113,14 +113,18 @@ def kept_plan(key: str, request: Request) -> Plan | None:
     file = None if place is None else place / f"{key}.json"
     if file is None or not file.is_file() or isinstance(traced, Program):
         return None
-    try:
-        plan = Plan.load(file)
+
+    def read() -> Plan:
+        plan, own = Plan.load(file), traced
         parts = plan.program.loop_parts
-        if parts != traced.program.loop_parts and traced.in_parts is not None:
-            traced = traced.in_parts(parts)
-        plan = plan.holding(replace(traced, devices=asked(request).devices))
+        if parts != own.program.loop_parts and own.in_parts is not None:
+            own = own.in_parts(parts)
+        return plan.holding(replace(own, devices=asked(request).devices))
+
+    try:
+        plan = guarded(read, str(file))
         os.utime(file)
-    except Exception:  # what damage does to a file is not foreseen: the plan is made again
+    except (AutoshardError, OSError):
         return None
     return plan
 

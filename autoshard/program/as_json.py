@@ -382,5 +382,5 @@ def guarded(build: Any, path: str) -> Any:
         return build()
     except AutoshardError as error:
         raise InputError(f"{path}: {error}") from error
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise InputError(f"{path} is damaged: {in_words(error)}; solve again to rewrite it") from error

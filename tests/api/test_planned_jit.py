@@ -104,11 +104,11 @@ def test_whatever_changes_a_plan_makes_another_one(counted: list[Any]) -> None:
     assert len(counted) == len(words)
 
 
-@pytest.mark.parametrize("part", ["}", '"input_names": [', '"schedule": {', "}\n"])
+@pytest.mark.parametrize("part", ["}", '"input_names": [', '"args": [', '"schedule": {', "}\n"])
 def test_a_kept_plan_that_is_damaged_is_made_again(counted: list[Any], folder: Path, part: str) -> None:
     autoshard.jit(train, mesh=MESH, hardware="cpu_sim").planned(*arguments())
     (file,) = folder.glob("*.json")
-    damage = {'"input_names": [': '"input_names": ["w", ', '"schedule": {': '"odd": {'}
+    damage = {'"input_names": [': '"input_names": ["w", ', '"args": [': '"args": [0, ', '"schedule": {': '"odd": {'}
     assert part in file.read_text()
     file.write_text(file.read_text().replace(part, damage.get(part, ""), 1))
     autoshard.jit(train, mesh=MESH, hardware="cpu_sim").planned(*arguments())

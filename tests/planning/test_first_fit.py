@@ -53,8 +53,7 @@ def tightened(copies: int) -> tuple[Sequence[int] | None, list[int]]:
     states = np.arange(101)
     network = CostNetwork((100 - states,), (), ((Usage(0, 1, 10 * states),),), usage_limit=1000)
     model: Any = SimpleNamespace(
-        schedule=lambda a: a, simulate=lambda a: SimpleNamespace(peak_bytes=10 * a[0] + copies),
-        problem=SimpleNamespace(memory_limit=1000),
+        schedule=lambda a: a, simulate=lambda a: SimpleNamespace(peak_bytes=10 * a[0] + copies)
     )  # fmt: skip
     tried = []
 

@@ -6,18 +6,14 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import pytest
+from plan_cases import f32
 
 from autoshard import Pin, plan
 from autoshard.verify import check_plan
 
 Json = dict[str, Any]
-
-
-def f32(*shape: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, jnp.float32)
 
 
 @functools.cache
