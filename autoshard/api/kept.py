@@ -17,6 +17,7 @@ from autoshard.api.plans import Plan
 from autoshard.constraints import Kernel
 from autoshard.constraints.kernels_of import match_kernels
 from autoshard.errors import AutoshardError
+from autoshard.files import read_json, write_json
 from autoshard.program.as_json import guarded, mesh_to_json, plain, program_to_json, without_places
 from autoshard.program.program import Program
 from autoshard.request.asking import Asked, asked
@@ -36,6 +37,8 @@ _OURS = re.compile(rf"[0-9a-f]{{{_KEY_DIGITS}}}\.json")
 _LEFT = re.compile(rf"\.[0-9a-f]{{{_KEY_DIGITS}}}\.json\..*\.part")
 """Names of plans that were being written, left where a process was killed meanwhile."""
 _WRITTEN_WITHIN_S = 3600.0
+_DIGEST = "kept"
+"""The field of a kept plan that holds a digest of all others: what was changed since may still read as a plan."""
 
 
 def folder() -> Path | None:
@@ -114,7 +117,10 @@ def kept_plan(key: str, request: Request) -> Plan | None:
     if file is None or not file.is_file() or isinstance(traced, Program):
         return None
 
-    def read() -> Plan:
+    def read() -> Plan | None:
+        data = read_json(file, what="plan")
+        if data.pop(_DIGEST, None) != _digest(data):
+            return None
         plan, own = Plan.load(file), traced
         parts = plan.program.loop_parts
         if parts != own.program.loop_parts and own.in_parts is not None:
@@ -148,10 +154,15 @@ def keep(key: str, plan: Plan) -> None:
         return
     try:
         place.mkdir(parents=True, exist_ok=True)
-        plan.save(place / f"{key}.json")
+        data = plain(plan.to_dict())
+        write_json(place / f"{key}.json", {**data, _DIGEST: _digest(data)})
         _tidy(place)
     except (AutoshardError, OSError):  # a folder that cannot be written is no reason to fail
         return
+
+
+def _digest(data: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 def _tidy(place: Path) -> None:

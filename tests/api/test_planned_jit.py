@@ -115,6 +115,16 @@ def test_a_kept_plan_that_is_damaged_is_made_again(counted: list[Any], folder: P
     assert len(counted) == 2 and len(file.read_text()) > 1000
 
 
+def test_a_kept_plan_that_was_changed_and_still_is_a_plan_is_made_again(counted: list[Any], folder: Path) -> None:
+    first = autoshard.jit(train, mesh=MESH, hardware="cpu_sim").planned(*arguments())
+    (file,) = folder.glob("*.json")
+    changed = file.read_text().replace('"name": "train"', '"name": "other"')
+    file.write_text(changed)
+    assert autoshard.Plan.load(file).program.name == "other"
+    again = autoshard.jit(train, mesh=MESH, hardware="cpu_sim").planned(*arguments())
+    assert len(counted) == 2 and again.to_dict() == first.to_dict()
+
+
 def test_nothing_is_kept_where_that_is_not_wanted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     autoshard.jit(train, mesh=MESH, hardware="cpu_sim", keep=False).planned(*arguments())
     monkeypatch.setenv(kept.FOLDER, "")
