@@ -1,9 +1,10 @@
 """In which orders axes may cut one dimension: which of them plans are searched for.
 
 The order matters where uses of a value are cut by part of its axes: from ``{"x", "y"}`` a gather over y leads to
-``{"x"}``, and none to ``{"y"}``. All orders of all axes would make large networks several times as large; axes that
-are alike can change places in a plan as a whole, unless a statement tells them apart. What this leaves out are plans
-in which one value has such axes in one order and another value in the other (docs/limits.md).
+``{"x"}``, and none to ``{"y"}``. All orders of all axes would make large networks several times as large. Axes that
+are alike can change places in a plan as a whole, unless a statement tells them apart, so in large programs, and
+where there are more than two, they keep one order. What this leaves out are plans in which one value has such axes in
+one order and another value in the other (docs/limits.md).
 """
 
 from collections.abc import Sequence
@@ -18,24 +19,26 @@ if TYPE_CHECKING:
 
 FEW_AXES = 2
 SOME_AXES, FEW_OPS = 3, 200
-"""Axes larger than 1 of which all orders are tried in any program, and in programs of so many ops."""
+"""Axes larger than 1 of which all orders are tried in any program, and in programs of so many ops. In these, two axes
+are tried in both orders even if they are alike."""
 
 
 def axis_orders(problem: "Problem") -> tuple[tuple[str, ...], ...]:
     """Orders of mesh axes within a dimension that plans may have besides the mesh's own.
 
-    With few axes all orders, but that axes alike (of one size, over the same links, and named by no statement, nor
-    placed by stages of strategies) stay as they are in the mesh. In any case those that statements use or leave open:
-    on a mesh of x, y and z, ``{"y", "x"}`` uses the order y, x, z, and ``{"y", ?}`` leaves it open: x and z can only
-    follow.
+    With few axes all orders, but that of three, and in programs of many ops, axes alike (of one size, over the same
+    links, and named by no statement, nor placed by stages of strategies) stay as they are in the mesh. In any case
+    those that statements use or leave open: on a mesh of x, y and z, ``{"y", "x"}`` uses the order y, x, z, and
+    ``{"y", ?}`` leaves it open: x and z can only follow.
     """
     mesh = problem.mesh.mesh
     names = tuple(mesh.axis_names)
     cutting = tuple(n for n, size in zip(names, mesh.axis_sizes, strict=True) if size > 1)
-    most = SOME_AXES if len(problem.program.ops) <= FEW_OPS else FEW_AXES
+    few_ops = len(problem.program.ops) <= FEW_OPS
+    most = SOME_AXES if few_ops else FEW_AXES
     out: dict[tuple[str, ...], None] = {}
     if len(cutting) <= most:
-        named = _named(problem)
+        named = cutting if few_ops and len(cutting) <= FEW_AXES else _named(problem)
         alike = _alike(problem.machine, [name for name in cutting if name not in named])
         rest = [n for n in names if n not in cutting]
         for order in permutations(cutting):
