@@ -238,8 +238,9 @@ class Settings(Section):
     """Debug output in the function: an error, or left out with a note."""
     in_code: Literal["hard", "hints", "ignore"] = "hard"
     """What shardings in the function are: statements, a baseline to start from, or nothing."""
-    loop_parts: Annotated[int, Field(ge=1)] | Literal["auto"] = 1
-    """In how many parts loops run whose iterations do not wait for each other; `auto`: as is cheapest."""
+    loop_parts: Positive | list[Positive] | Literal["auto"] = 1
+    """In how many parts loops run whose iterations do not wait for each other, for all or for each; `auto`: as is
+    cheapest."""
     carry: Annotated[Any, AfterValidator(_carry)] = True
     """Carried state: found by type and path (`true`), none (`none`), or stated (`{out/0: params}`)."""
     logical_axes: dict[str, list[str | None]] | None = None

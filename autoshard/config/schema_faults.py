@@ -16,15 +16,16 @@ from autoshard.errors import InputError, listing
 
 
 def schema_faults(error: ValidationError, document: Document) -> Iterator[str]:
-    """The faults that pydantic found, in words, each with its place in the file."""
+    """The faults that pydantic found, in words, each with its place in the file: one for a value of several forms."""
+    forms = _forms_expected(error, document)
     for fault in error.errors():
         path, of_key, form = _without_choices(fault["loc"], document.data), False, (fault["loc"] or ("",))[-1]
         kind, context, value = fault["type"], fault.get("ctx", {}), fault["input"]
         if form == "str" and isinstance(value, Mapping):
             continue  # the fault of the value as a mapping is reported
-        if form == "constrained-int" and isinstance(value, list):
+        if _of_an_element(form, value):
             continue  # the fault of an element is reported
-        expected = _EXPECTED.get(kind)
+        expected = _expected(fault)
         if kind == "extra_forbidden":
             message = _unknown(path, value, _known_keys(path[:-1]))
             path, of_key = path, True
@@ -34,13 +35,33 @@ def schema_faults(error: ValidationError, document: Document) -> Iterator[str]:
         elif kind == "value_error":
             message = str(context.get("error", fault["msg"]))
             path = _option_path(path, message, document)
-        elif kind == "literal_error":
-            message = f"expected {context['expected']}, found {shown(value)}"
         elif expected is not None:
-            message = f"expected {expected}, found {shown(value)}"
+            *others, last = forms.pop(path, [""])
+            if not last:
+                continue  # told with another form of this value
+            message = f"expected {' or '.join([', '.join(others), last] if others else [last])}, found {shown(value)}"
         else:
             message = f"{fault['msg'].removeprefix('Input ')}, found {shown(value)}"
         yield fault_line(document, path, message + meant_beside(path, value), of_key=of_key)
+
+
+def _forms_expected(error: ValidationError, document: Document) -> dict[KeyPath, list[str]]:
+    """What is expected at each path where a value has another form: several where it may have one of several."""
+    found: dict[KeyPath, list[str]] = {}
+    for fault in error.errors():
+        expected = _expected(fault)
+        if expected is not None and not _of_an_element((fault["loc"] or ("",))[-1], fault["input"]):
+            found.setdefault(_without_choices(fault["loc"], document.data), []).append(expected)
+    return found
+
+
+def _expected(fault: Mapping[str, Any]) -> str | None:
+    return fault["ctx"]["expected"] if fault["type"] == "literal_error" else _EXPECTED.get(fault["type"])
+
+
+def _of_an_element(form: str | int, value: Any) -> bool:
+    """Whether a list that is no whole number (or no word) may be at fault for what stands in it."""
+    return isinstance(value, list) and (form == "constrained-int" or str(form).startswith("literal["))
 
 
 def _unknown(path: KeyPath, value: Any, known: Collection[str]) -> str:

@@ -42,6 +42,10 @@ def test_mesh_and_links_come_from_both_forms_of_an_axis(mlp: Config) -> None:
     assert mlp.links == {"model": "ici"}
 
 
+def test_parts_of_loops_may_be_a_list_as_in_python(tmp_path: Path) -> None:
+    assert load_config(written(tmp_path, MLP + "loop_parts: [4, 2]\n")).settings.loop_parts == [4, 2]
+
+
 def test_a_pin_knows_its_place_in_the_file(mlp: Config) -> None:
     assert [pin.source.rsplit("/", 1)[-1] for pin in mlp.pins] == ["c.yaml:7:3", "c.yaml:8:3"]
     assert str(mlp.pins[0].sharding) == '[{"data"}, {}]'

@@ -65,6 +65,14 @@ WRONG: dict[str, tuple[str, str]] = {
     "mesh missing": ("model: mlp\nhardware: tpu_v5e\n", r"c\.yaml:1:1: key 'mesh' is missing|mesh: key 'mesh' is missing"),
     "hardware missing": ("model: mlp\nmesh: {data: 2}\n", r"c\.yaml:1:1: .*key 'hardware' is missing"),
     "text for a switch": (GOOD + "strict: maybe\n", r"c\.yaml:4:9: strict: expected true or false, found 'maybe'"),
+    "no form of several": (
+        GOOD + "loop_parts: x\n",
+        r"c\.yaml:4:13: loop_parts: expected a whole number, a list or 'auto', found 'x'",
+    ),
+    "wrong element of a form": (
+        GOOD + "loop_parts: [2, 0]\n",
+        r"^error: c\.yaml:4:17: loop_parts\[1\]: should be greater than or equal to 1, found 0\n*\Z",
+    ),
     "text for a number": (GOOD + "solver: {seed: one}\n", r"c\.yaml:4:16: solver\.seed: expected a whole number"),
     "fraction for a count": (GOOD + "run: {steps: 2.5}\n", r"c\.yaml:4:14: run\.steps: expected a whole number, found 2\.5"),
     "no steps": (GOOD + "run: {steps: 0}\n", r"c\.yaml:4:14: run\.steps: .*greater than or equal to 1, found 0"),
@@ -236,7 +244,7 @@ def test_faults_of_manual_computations_are_told_with_their_place(tmp_path: Path,
     [
         ("baselines: [{name: a}]", "c.yaml:4:13: baselines[0]: key 'rules' is missing"),
         ("baselines: [{name: a, rules: 3}]", "c.yaml:4:30: baselines[0].rules: expected a mapping, found 3"),
-        ("share_repeats: maybe", "share_repeats: expected 'price', found 'maybe'"),
+        ("share_repeats: maybe", "share_repeats: expected true or false or 'price', found 'maybe'"),
         ("shapes: {batch: 9223372036854775808}", "c.yaml:4:17: shapes.batch: should be less than or equal to"),
     ],
 )
