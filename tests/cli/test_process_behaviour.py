@@ -41,6 +41,13 @@ def test_a_full_disk_is_told_in_a_line(what: str) -> None:
     assert (done.returncode, done.stderr) == (2, "error: writing the answer: No space left on device\n")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize(("what", "code"), [("solve none.yaml", 2), ("network solve FILE --progress", 0)])
+def test_a_log_on_a_full_disk_changes_no_exit_code(what: str, code: int) -> None:
+    file = Path(__file__).parent.parent / "solver" / "example_iopddl.json"
+    assert command(f"autoshard {what.replace('FILE', str(file))} 2> /dev/full").returncode == code
+
+
 def test_closed_streams_are_no_fault() -> None:
     done = command("autoshard hardware >&- 2>&-")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
