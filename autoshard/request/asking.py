@@ -28,7 +28,7 @@ from autoshard.constraints.in_code import groups_in_code, in_code_given, manual_
 from autoshard.constraints.kernels_of import match_kernels, with_kernels
 from autoshard.constraints.orders import in_orders
 from autoshard.costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
-from autoshard.errors import InputError
+from autoshard.errors import InputError, listing
 from autoshard.planning import Problem
 from autoshard.program.program import Program
 from autoshard.request.arguments import (
@@ -46,6 +46,7 @@ from autoshard.request.mesh_sizes import MAX_DEVICES
 from autoshard.request.request import Request
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
+from autoshard.strategies.named import role_notes
 
 if TYPE_CHECKING:
     from autoshard.frontends.jax.function import TracedFunction
@@ -80,6 +81,9 @@ def asked(request: Request) -> Asked:
     program = with_kernels(program, kernels.statements)
     traced = program if isinstance(traced, Program) else replace(traced, program=program)
     logical, machine = placed(request.mesh, request.hardware)
+    for axis in request.sub_axes or ():
+        if axis not in logical.axis_names:
+            raise InputError(f"sub_axes: the mesh has no axis {axis!r}; {listing(axis, logical.axis_names)}")
     of_jax = [c for c in stated if isinstance(c, Pin) and not isinstance(c.sharding, TensorSharding)]
     order = stated_order(traced, of_jax, logical.size)
     devices = stated_devices(traced, of_jax, logical.size, request.devices)
@@ -101,7 +105,7 @@ def asked(request: Request) -> Asked:
         device_limit=limits.of_device,
     ).minimising(request.objective).staged_by_name(bool(request.priorities))  # fmt: skip
     statements = (*pins, *groups, *restrictions, *_limits(limits), *manual_statements(program), *kernels.statements)
-    notes = (*code_notes, *kernels.notes, *limit_notes(limits, machine))
+    notes = (*code_notes, *kernels.notes, *limit_notes(limits, machine), *role_notes(program, request.roles or {}))
     return Asked(problem, tuple(s.to_dict() for s in statements), notes, kernels.locals, devices)
 
 

@@ -190,11 +190,19 @@ def _checked(options: Mapping[str, Any]) -> None:
         "price_sharing": ("True or False", lambda x: isinstance(x, bool)),
         "solver_memory": ("bytes, or None", lambda x: x is None or (_is_number(x) and x > 0)),
         "loop_parts": ("'auto', a number or a list", lambda x: x is None or isinstance(x, str | Integral | Sequence)),
+        "sub_axes": ("the parts of axes, such as {'model': (2, 4)}, or None", lambda x: x is None or _are_parts(x)),
         "progress": ("a function of a text, or None", lambda x: x is None or callable(x)),
     }
     for name, (what, holds) in wanted.items():
         if name in options and not holds(options[name]):
             raise InputError(f"{name}: expected {what}, found {options[name]!r}")
+
+
+def _are_parts(x: Any) -> bool:
+    return isinstance(x, Mapping) and all(
+        isinstance(axis, str) and isinstance(parts, list | tuple) and all(isinstance(n, Integral) for n in parts)
+        for axis, parts in x.items()
+    )
 
 
 def _is_number(x: Any) -> bool:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import prod
 
-from autoshard.errors import InputError
+from autoshard.errors import InputError, listing
 from autoshard.program.program import Program
 from autoshard.sharding.axis import AxisRef
 from autoshard.sharding.dimension_sharding import DimensionSharding
@@ -191,6 +191,15 @@ def roles_of(program: Program, roles: Roles) -> dict[int, tuple[str | None, ...]
                 out[value] = axes
                 break
     return out
+
+
+def role_notes(program: Program, roles: Roles) -> list[str]:
+    """What is to be told of logical axes: patterns that address no input."""
+    return [
+        f"logical axes of {pattern!r} are of no input; {listing(pattern, program.input_names)}"
+        for pattern in roles
+        if not pattern.startswith("@") and not any(fnmatchcase(name, pattern) for name in program.input_names)
+    ]
 
 
 def statements(strategy: NamedStrategy, program: Program, mesh: Mesh, roles: Roles) -> Statements:

@@ -113,6 +113,13 @@ def train_step(names: list[str], axes: dict[str, int], **options: Any) -> Plan:
     )  # fmt: skip
 
 
+def test_logical_axes_of_no_input_are_told() -> None:
+    axes = {"x": ("batch", "embed"), "xx": ("batch", "embed"), "@logits": ("batch",)}
+    found = plan(lambda x: x.sum(), f32(8, 16), mesh={"data": 2}, hardware="tpu_v5e", roles=axes)
+    told = [note for note in found.notes if note.startswith("logical axes")]
+    assert told == ["logical axes of 'xx' are of no input; did you mean 'x'? Choices: x"]
+
+
 def test_cutting_parameters_holds_fewer_bytes_than_copying_them() -> None:
     """S3.16: FSDP trades memory against gathers."""
     data, fsdp = train_step(["data", "fsdp"], {"d": 8}).baselines

@@ -127,6 +127,20 @@ def test_without_sub_axes_axes_stay_whole() -> None:
     assert len(whole.schedule.mesh.sizes) == 1
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"nope": (2, 2)}, "the mesh has no axis 'nope'"),
+        ({"y": 2}, "expected the parts of axes, such as"),
+        ({"y": ("2", "2")}, "expected the parts of axes, such as"),
+        ([2], "expected the parts of axes, such as"),
+    ],
+)
+def test_sub_axes_that_are_none_are_refused(given: Any, said: str) -> None:
+    with pytest.raises(InputError, match=f"sub_axes: {said}"):
+        plan(mlp, *MLP, mesh=AXES, hardware="tpu_v5e", sub_axes=given)
+
+
 def test_sub_axes_that_do_not_multiply_to_the_axis_are_refused() -> None:
     with pytest.raises(InputError, match="cannot be split"):
         plan(mlp, *MLP, mesh=AXES, hardware="tpu_v5e", sub_axes={"y": (3, 2)})
