@@ -263,7 +263,7 @@ class _Run:
         try:
             for priced_baseline in each_baseline(
                 model, self.baselines(), request.roles, slow=request.between_slices,
-                options=options.part(BASELINE_SHARE),
+                options=options.part(BASELINE_SHARE), until=options.deadline,
             ):  # fmt: skip
                 self.priced.append(priced_baseline)
                 self.starts += [] if priced_baseline.assignment is None else [priced_baseline.assignment]

@@ -44,6 +44,10 @@ Shardings of one's own (``{"name": "mine", "in_shardings": ...}``) become `State
 """
 
 
+TOO_LATE = "the time limit was reached before it was priced"
+NO_DEADLINE = Deadline()
+
+
 @dataclass(frozen=True)
 class PricedBaseline:
     """A baseline with its price.
@@ -83,15 +87,20 @@ def each_baseline(
     *,
     slow: Collection[str] = (),
     options: SearchOptions | None = None,
+    until: Deadline = NO_DEADLINE,
 ) -> Iterator[PricedBaseline]:
-    """As `price_baselines`, one after the other, so that a stopped run has those priced before."""
+    """As `price_baselines`, one after the other, so that a stopped run has those priced before.
+
+    until: once this is over and a baseline has given a plan, the others have no price but a reason. (Each of them may
+    take some seconds: a search has at least one, and there may be one for each round within a memory limit.)
+    """
     if not roles and any(not isinstance(b, StatedShardings) for b in baselines):
         raise InputError(
             "baselines need the logical axes of the inputs; models of the library have them, for your own function "
             "give logical_axes (config) or roles (Python), such as {'params/w1': ['embed', 'mlp'], 'batch/x': "
             "['batch', None]}"
         )
-    seen = set()
+    seen, planned = set(), False
     options = options or SearchOptions()
     for baseline in baselines:
         if isinstance(baseline, StatedShardings):
@@ -104,8 +113,15 @@ def each_baseline(
         if strategy.name in seen:
             continue
         seen.add(strategy.name)
+        if planned and until.passed:
+            yield PricedBaseline(
+                BaselineCost(name=strategy.name, objective_s=None, reason=TOO_LATE), None, timed_out=True
+            )
+            continue
         options.say(f"pricing baseline {strategy.name}")
-        yield _price(model, strategy, roles, options.deadline)
+        priced = _price(model, strategy, roles, options.deadline)
+        planned = planned or priced.assignment is not None
+        yield priced
 
 
 def read_baseline(

@@ -9,12 +9,13 @@ from autoshard import plan
 from autoshard.api.plans import Plan
 from autoshard.api.verbs import ask, plan_traced
 from autoshard.costs.price import price
+from autoshard.deadline import Deadline
 from autoshard.errors import InputError
 from autoshard.frontends.jax.function import TracedFunction, trace
 from autoshard.models import build
 from autoshard.models.model import ModelProgram
 from autoshard.planning import build_model
-from autoshard.search.baselines import price_baselines
+from autoshard.search.baselines import TOO_LATE, each_baseline, price_baselines
 from autoshard.sharding.mesh import Mesh
 from autoshard.solver.network import evaluate
 
@@ -175,6 +176,14 @@ def test_a_baseline_is_priced_from_its_schedule_as_a_plan_is() -> None:
     assert mine.cost.objective_s == cost.step_s + model.memory_price_s(mine.assignment)
     ticks = evaluate(model.repeats.network, mine.assignment).cost
     assert mine.cost.objective_s == pytest.approx(ticks * model.encoded.tick_s, abs=model.encoded.rounding_s)
+
+
+def test_when_the_time_is_over_and_there_is_a_plan_no_further_baseline_is_priced() -> None:
+    model = build_model(problem(trace(mlp, *MLP).program, {"x": 2, "y": 4}))
+    roles = {"w1": ("embed", "mlp"), "w2": ("mlp", "embed"), "x": ("batch", "embed")}
+    first, *late = each_baseline(model, ["data", "fsdp", "tensor"], roles, until=Deadline.after(0))
+    assert first.cost.objective_s is not None
+    assert [(b.cost.objective_s, b.cost.reason, b.timed_out) for b in late] == [(None, TOO_LATE, True)] * 2
 
 
 def test_partial_sums_of_two_gradients_are_added_before_they_are_scattered() -> None:
