@@ -11,6 +11,7 @@ import numpy as np
 
 from autoshard.costs.memory import MemoryProfile
 from autoshard.costs.price import PlanCost, price
+from autoshard.costs.steptime import step_time
 from autoshard.plan_record import BoundProof, JointOptimum, StageRecord
 from autoshard.planning.certified import Proved
 from autoshard.planning.model import Model, Problem
@@ -23,6 +24,9 @@ from autoshard.units import seconds_text
 
 STOPPED_BY_USER = "the run was stopped by the user"
 """The note of a plan whose search Ctrl-C ended."""
+
+CLOSE = 1.01
+"""Up to so many times what is counted, what a part of the machine needs is no news."""
 
 Known = tuple[Solution, Schedule, MemoryProfile]
 """A plan within the memory limit, as a solution."""
@@ -169,6 +173,25 @@ def assumptions(problem: Problem) -> list[str]:
     return out
 
 
+def busier_than_counted(model: Model, schedule: Schedule, cost: PlanCost) -> list[str]:
+    """A note where a part of the machine is busy for longer than *overlap* counts in all.
+
+    That objective takes the share of each collective that hides by itself; it does not see that all of them together,
+    hidden or not, may need longer on one link than the whole step that it counts.
+    """
+    problem = model.problem
+    if problem.objective != "overlap":
+        return []
+    step = step_time(problem.program, schedule, problem.machine, cost, model.fusion, trips=problem.trips)
+    if step.lower_s <= CLOSE * step.waited_s:
+        return []
+    return [
+        f"{step.bound} is busy for {seconds_text(step.lower_s)} of each step, longer than the "
+        f"{seconds_text(step.waited_s)} that objective overlap counts for this plan: a plan that moves less may be "
+        "quicker (autoshard objectives --search shows that of objective serial)"
+    ]
+
+
 def finish(
     model: Model,
     solution: Solution,
@@ -199,7 +222,7 @@ def finish(
         f"the schedule costs {objective} s, the network says {solution.cost * tick} s"
     )
     bound_s = min(max(bound * tick - rounding, model.encoded.least_s), objective)
-    notes = list(assumptions(problem))
+    notes = [*assumptions(problem), *busier_than_counted(model, schedule, cost)]
     if not np.isfinite(bound_s) or bound_s <= 0:
         bound_s = 0.0
     if model.repeats.shared:

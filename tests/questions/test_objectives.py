@@ -66,6 +66,17 @@ def test_the_other_optimum_is_what_planning_with_the_other_objective_finds(
     assert getattr(told, f"{mine}_s") <= getattr(told.other, f"{mine}_s") * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(("objective", "told"), [("overlap", True), ("serial", False)])
+def test_a_plan_says_where_a_link_is_busy_for_longer_than_overlap_counts(objective: str, told: bool) -> None:
+    # a weight of 32 MiB comes in cut over 4 GPUs and leaves whole: three quarters of it cross NVLink, at 450 GB/s
+    crossing_s = 2048 * 8192 * 2 * 3 / 4 / 450e9
+    pins = [Pin("w", '[{"x"}, {}]'), Pin("out", "[{}, {}]")]
+    weight = SPEC((2048, 8192), jnp.bfloat16)
+    found = plan(lambda w: 2 * w, weight, mesh={"x": 4}, hardware="h100", constraints=pins, objective=objective)
+    assert (found.objective_s < crossing_s) == told
+    assert any(note.startswith("nvlink is busy for 55.9 us of each step") for note in found.notes) == told
+
+
 def test_where_nothing_overlaps_both_objectives_choose_the_same() -> None:
     told = planned("serial", "tpu_v5p@compiler").objectives(search=True)
     assert told.other is not None
