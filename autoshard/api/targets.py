@@ -23,7 +23,7 @@ from autoshard.lowering.lower import Lowered, has_other_orders
 from autoshard.lowering.sdy_text import on_logical_mesh
 from autoshard.program.program import Program
 from autoshard.verify.runs.collectives import UNCOMBINED
-from autoshard.verify.runs.hlo import hlo_collectives
+from autoshard.verify.runs.hlo import compiled_text, hlo_collectives
 from autoshard.verify.runs.traffic import ON_CPU, Change, Traffic, changes, moved_bytes, of_found, of_planned
 
 TARGETS: Mapping[str, str] = {
@@ -204,16 +204,7 @@ def planned_traffic(lowered: Lowered) -> Counter[Traffic]:
 
 def compiled_traffic(lowered: Lowered, staged: Any, options: Mapping[str, Any] | None = None) -> Counter[Traffic]:
     """The collectives of a staged program, which is compiled for that; `options` go to the compiler."""
-    wanted = dict(options or {}) | (dict(_QUICK) if _on_cpu() else {})
-    try:
-        compiled = staged.compile(compiler_options=wanted or None)
-    except jax.errors.JaxRuntimeError:  # not every version of XLA has these options
-        compiled = staged.compile(compiler_options=dict(options) if options else None)
-    return of_found(hlo_collectives(compiled.as_text() or ""), lowered.schedule.mesh, _computed_as())
-
-
-_QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-"""Options of XLA for CPU for a program that is read and not run: code is made in a hurry, collectives are the same."""
+    return of_found(hlo_collectives(compiled_text(staged, options)), lowered.schedule.mesh, _computed_as())
 
 
 def _on_cpu() -> bool:

@@ -286,7 +286,7 @@ def _texts(data: Mapping[str, Any], lowered: "Lowered") -> Check:
     from autoshard.interop.jax import auto_abstract_mesh
     from autoshard.verify.runs.able import unable
     from autoshard.verify.runs.collectives import UNCOMBINED, compare
-    from autoshard.verify.runs.hlo import hlo_collectives
+    from autoshard.verify.runs.hlo import compiled_text, hlo_collectives
     from autoshard.verify.runs.stablehlo import stablehlo_collectives
 
     mesh = lowered.schedule.mesh
@@ -313,8 +313,7 @@ def _texts(data: Mapping[str, Any], lowered: "Lowered") -> Check:
         if lines:
             return failed(TEXTS, lines)
         return not_done(TEXTS, f"lowered: all {len(collectives)} collectives as planned; compiled: not done, {why}")
-    compiled = staged.compile(compiler_options=dict(UNCOMBINED) if jax.default_backend() == "cpu" else None)
-    run = hlo_collectives(compiled.as_text() or "")
+    run = hlo_collectives(compiled_text(staged, UNCOMBINED if jax.default_backend() == "cpu" else None))
     # XLA for CPU computes collectives of narrow floats in float32
     lines += [f"compiled: {d}" for d in compare(planned, run, mesh, dtypes=False)]
     if lines:

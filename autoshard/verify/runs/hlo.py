@@ -1,9 +1,10 @@
 """Collectives in compiled HLO text, as ``compiled.as_text()`` prints it."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,25 @@ _KINDS = {
     "collective-broadcast": "collective_broadcast",
 }
 _COMBINERS = {"add": "add", "maximum": "max", "minimum": "min", "or": "max", "and": "min"}
+
+_QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+_OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}
+"""Options of XLA for CPU for a program that is read and not run: code is made in a hurry, collectives are the same.
+Both together take a quarter of the time; not every version has all of them."""
+
+
+def compiled_text(staged: Any, options: Mapping[str, Any] | None = None) -> str:
+    """What XLA compiles a lowered program to, under options of one's own and those that make it quick on a CPU."""
+    import jax
+
+    own = dict(options or {})
+    tries = [own | _QUICK | _OLDER_EMITTERS, own | _QUICK] if jax.default_backend() == "cpu" else []
+    for wanted in tries:
+        try:
+            return staged.compile(compiler_options=wanted).as_text() or ""
+        except jax.errors.JaxRuntimeError:  # an option that this version does not have
+            continue
+    return staged.compile(compiler_options=own or None).as_text() or ""
 
 
 @dataclass(slots=True)
