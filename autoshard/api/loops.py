@@ -40,8 +40,8 @@ def plan_loops(request: Request, plan_of: PlanOf) -> Plan:
     whole = replace(request, loop_parts=())
     traced: Any = request.traced
     loops = getattr(traced, "loops", ())
-    most = [devices_of(request)] * len(loops)
-    if not loops or all(gcd(loop.length, n) == 1 for loop, n in zip(loops, most, strict=True)):
+    most = [gcd(loop.length, devices_of(request)) for loop in loops]
+    if all(n == 1 for n in most):
         return with_whole_loops(plan_of(whole))
     refused = _says_otherwise(whole, most)
     if refused:
@@ -91,7 +91,7 @@ def _plans_in_parts(whole: Request, most: Sequence[int], plan_of: PlanOf, ctrl_c
 
 
 def with_whole_loops(plan: Plan) -> Plan:
-    """The plan with a note on each loop that was asked to run in parts and cannot, because of what its body does."""
+    """The plan with a note on each loop that does not run in as many parts as were asked for."""
     whole = () if plan.traced is None else plan.traced.whole_loops
     return replace(plan, notes=(*plan.notes, *(f"loop_parts: {sentence}" for sentence in whole)))
 

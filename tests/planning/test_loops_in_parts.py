@@ -160,6 +160,22 @@ def test_each_loop_may_have_parts_of_its_own() -> None:
     assert plan(twice, f32(16, 64), **MESH, loop_parts=4).program.loop_parts == (4, 4)
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ([2, 8, 4], "loop_parts: 3 numbers for 2 such loops: the last are not used"),
+        ([12, 8], "loop_parts: the loop of 16 iterations at test_loops_in_parts.py:"),
+        ([2, 8], None),
+    ],
+)
+def test_numbers_of_parts_that_are_not_taken_as_they_are_asked_are_told(asked: Any, told: str | None) -> None:
+    def twice(x: Any) -> Any:
+        return jax.lax.map(jnp.sin, x), jax.lax.map(jnp.cos, x)
+
+    notes = [note for note in plan(twice, f32(16, 64), **MESH, loop_parts=asked).notes if "loop_parts" in note]
+    assert len(notes) == (told is not None) and all(note.startswith(str(told)) for note in notes)
+
+
 @pytest.mark.parametrize("asked", [4, "auto"])
 def test_a_loop_with_a_branch_by_iteration_stays_as_it_stands_and_the_plan_says_so(asked: Any) -> None:
     def rows(x: Any) -> Any:

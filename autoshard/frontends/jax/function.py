@@ -62,8 +62,8 @@ class TracedFunction:
     in_lies: the same of each leaf that was an array on several devices, which is no statement.
     devices: those that it is planned for, in the order of their ids, where a mesh names them; None for those of JAX.
     loops: the loops that can run in parts, in order of their places in the code.
-    in_parts: the same function traced with other parts of its loops. whole_loops: a sentence on each loop that cannot
-        run in parts because of an op in its body.
+    in_parts: the same function traced with other parts of its loops. whole_loops: a sentence on each loop that does
+        not run in the parts that were asked for.
     """
 
     program: Program
@@ -221,7 +221,7 @@ def trace(
         None if call.plain else call,
         loops,
         in_parts,
-        tuple(dict.fromkeys(parts.whole)),
+        parts.notes(),
         tuple(_lies(leaf) for leaf in tree_util.tree_leaves(arrays)),
     )  # fmt: skip
 

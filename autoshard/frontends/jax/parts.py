@@ -68,13 +68,13 @@ class Parts:
     asked: parts of each loop, in the order in which loops stand in the code; the last number holds for all loops that
     follow. Each loop gets the largest number of parts that divides both its length and the number asked for. kernels:
     names of jitted functions that are kernels. found: the loops so far, each with the jaxpr of its rewritten body.
-    whole: a sentence on each loop that stays as it stands because of an op in its body.
+    otherwise: a sentence on each loop that does not run in as many parts as were asked for.
     """
 
     asked: Sequence[int]
     kernels: Sequence[str] = ()
     found: list[tuple[Loop, Any]] = field(default_factory=list)
-    whole: list[str] = field(default_factory=list)
+    otherwise: list[str] = field(default_factory=list)
 
     def loops(self, bodies: Mapping[int, Any]) -> tuple[Loop, ...]:
         """The loops, with their ops. bodies: of every loop in the program, the jaxpr of its body by op id."""
@@ -82,6 +82,12 @@ class Parts:
         for op, body in bodies.items():
             ops.setdefault(id(body), []).append(op)  # one jaxpr may be the body of several loops
         return tuple(replace(loop, op=ops[id(body)].pop(0)) if ops.get(id(body)) else loop for loop, body in self.found)
+
+    def notes(self) -> tuple[str, ...]:
+        """What is not as it was asked: loops in fewer parts, and numbers for loops that there are not."""
+        asked, loops = len(self.asked), len(self.found)
+        beyond = () if asked <= max(loops, 1) else (f"{asked} numbers for {loops} such loops: the last are not used",)
+        return tuple(dict.fromkeys((*self.otherwise, *beyond)))
 
     def rewritten(self, closed: Any) -> Any:
         """A jaxpr (closed or open) with its loops in parts."""
@@ -109,6 +115,10 @@ class Parts:
         number, length = len(self.found), int(eqn.params["length"])
         asked = self.asked[min(number, len(self.asked) - 1)] if self.asked else 1
         loop = Loop(length, gcd(length, asked))
+        if loop.parts != asked:
+            self.otherwise.append(
+                f"{_told(eqn)} runs in {loop.parts}, not in {asked}: parts divide its length and the number asked for"
+            )
         self.found.append((loop, None))  # its number is taken before those of the loops in its body
         if loop.parts > 1:
             plain = [not isinstance(v, jax_core.Literal) and v in zeros for v in eqn.invars]
@@ -130,10 +140,7 @@ class Parts:
             return None
 
     def _stays_whole(self, eqn: Any, reason: str) -> None:
-        place = source_line(eqn) or "an unknown line"
-        self.whole.append(
-            f"the loop of {eqn.params['length']} iterations at {place} runs as it stands: its body has {reason}"
-        )
+        self.otherwise.append(f"{_told(eqn)} runs as it stands: its body has {reason}")
 
     def _with_body(self, call: Any) -> tuple[Any, Any]:
         """The call that holds a loop in parts, with the loops in its body in parts too; and the jaxpr of that body."""
@@ -160,6 +167,10 @@ class Parts:
             new = tuple(self._held(x) for x in held)
             return held if all(a is b for a, b in zip(new, held, strict=True)) else new
         return held
+
+
+def _told(eqn: Any) -> str:
+    return f"the loop of {eqn.params['length']} iterations at {source_line(eqn) or 'an unknown line'}"
 
 
 def _own_body(eqn: Any) -> tuple[Any, Any]:
