@@ -52,7 +52,6 @@ def _cover(need: np.ndarray, allowed: np.ndarray) -> list[Box]:
     yet.
     """
     starts = np.cumsum((0, *need.shape))
-    places = np.argwhere(np.ones(need.shape[:-1], bool))
-    rows = cover(packed(need), packed(~allowed), places, starts)
+    rows = cover(packed(need), packed(~allowed), starts)
     sides = list(pairwise(starts.tolist()))
     return [tuple(row[a:b] for a, b in sides) for row in rows]

@@ -63,92 +63,108 @@ def _first_bit(left, row):
 
 
 @compiled
-def _within(box, places, starts, row, but):
-    """Whether a row lies in a box along all axes before the last, axis `but` left out."""
-    for axis in range(len(starts) - 2):  # noqa: SIM110 (compiled)
-        if axis != but and not box[starts[axis] + places[row, axis]]:
-            return False
-    return True
-
-
-@compiled
-def _grow_along_rows(box, bits, barred, places, starts, along):
-    """Let a box reach as far along an axis before the last as no barred cell is in it; bits: its part of the last."""
-    low = starts[along]
-    box[low : starts[along + 1]] = True
-    for row in range(len(barred)):
-        if box[low + places[row, along]] and _within(box, places, starts, row, along):
-            for w in range(len(bits)):
-                if barred[row, w] & bits[w] != 0:
-                    box[low + places[row, along]] = False
-                    break
-
-
-@compiled
-def _grow_along_bits(box, bits, barred, places, starts):
-    """Let a box reach as far along the last axis as no barred cell is in it."""
-    last = len(starts) - 2
-    low = starts[last]
-    bits[:] = 0
-    for row in range(len(barred)):
-        if _within(box, places, starts, row, last):
-            for w in range(len(bits)):
-                bits[w] |= barred[row, w]
-    for w in range(len(bits)):
-        bits[w] = ~bits[w]
-    for k in range(starts[last + 1] - low):
-        box[low + k] = (bits[k // WORD] >> np.uint64(k % WORD)) & ONE != 0
-
-
-@compiled
-def _covered(box, bits, left, places, starts, begin):
-    """How many of the cells that are left, from row `begin` on, a box covers."""
-    count = 0
-    for row in range(begin, len(left)):
-        if _within(box, places, starts, row, -1):
-            for w in range(len(bits)):
-                both = left[row, w] & bits[w]
-                while both != 0:
-                    both &= both - ONE
-                    count += 1
+def _rows_of(box, starts, but, rows, spare):
+    """The rows of a box, upwards, into `rows`, and how many they are: those at its places along all axes before the
+    last, at the first place along axis `but`."""
+    rows[0] = 0
+    count = 1
+    for axis in range(len(starts) - 2):
+        low, size = starts[axis], starts[axis + 1] - starts[axis]
+        found = 0
+        for k in range(count):
+            for place in range(size):
+                if box[low + place] if axis != but else place == 0:
+                    spare[found] = rows[k] * size + place
+                    found += 1
+        rows[:found] = spare[:found]
+        count = found
     return count
 
 
 @compiled
-def cover(need, barred, places, starts):
+def _grow_along_rows(box, bits, barred, starts, along, rows, spare):
+    """Let a box reach as far along an axis before the last as no barred cell is in it; bits: its part of the last."""
+    count = _rows_of(box, starts, along, rows, spare)
+    step = 1
+    for axis in range(along + 1, len(starts) - 2):
+        step *= starts[axis + 1] - starts[axis]
+    for place in range(starts[along + 1] - starts[along]):
+        free = True
+        for k in range(count):
+            for w in range(len(bits)):
+                if barred[rows[k] + place * step, w] & bits[w] != 0:
+                    free = False
+            if not free:
+                break
+        box[starts[along] + place] = free
+
+
+@compiled
+def _grow_along_bits(box, bits, barred, starts, rows, spare):
+    """Let a box reach as far along the last axis as no barred cell is in it."""
+    low = starts[len(starts) - 2]
+    bits[:] = 0
+    for k in range(_rows_of(box, starts, -1, rows, spare)):
+        for w in range(len(bits)):
+            bits[w] |= barred[rows[k], w]
+    for w in range(len(bits)):
+        bits[w] = ~bits[w]
+    for k in range(starts[len(starts) - 1] - low):
+        box[low + k] = (bits[k // WORD] >> np.uint64(k % WORD)) & ONE != 0
+
+
+@compiled
+def _covered(box, bits, left, starts, rows, spare):
+    """How many of the cells that are left a box covers."""
+    found = 0
+    for k in range(_rows_of(box, starts, -1, rows, spare)):
+        for w in range(len(bits)):
+            both = left[rows[k], w] & bits[w]
+            while both != 0:
+                both &= both - ONE
+                found += 1
+    return found
+
+
+@compiled
+def cover(need, barred, starts):
     """Boxes without barred cells that cover all cells in need, one after the other: [box, index], True where inside.
 
-    need, barred: [row, word] bits along the last axis, a row for each place on the others; places: [row, axis] where
-    that is. starts: where each axis begins in a row of the result, and its width.
+    need, barred: [row, word] bits along the last axis, a row for each place on the others, the last of these turning
+    fastest. starts: where each axis begins in a row of the result, and its width.
     Each box is the one of those grown around the first cell left, along the axes in turn from each axis on, that covers
     the most of what is left.
     """
     axes = len(starts) - 1
-    rows, words = need.shape
+    n_rows, words = need.shape
     width, last = starts[axes], starts[axes - 1]
     left = need.copy()
     boxes = np.zeros((16, width), np.bool_)
     count = 0
     grown, best = np.zeros(width, np.bool_), np.zeros(width, np.bool_)
     bits = np.zeros(words, np.uint64)
-    for begin in range(rows):
+    rows, spare = np.empty(n_rows, np.int64), np.empty(n_rows, np.int64)
+    for begin in range(n_rows):
         cell = _first_bit(left, begin)
         while cell >= 0:
             most = -1
             for lead in range(axes):
                 grown[:] = False
-                for axis in range(axes - 1):
-                    grown[starts[axis] + places[begin, axis]] = True
+                above = begin
+                for axis in range(axes - 2, -1, -1):
+                    size = starts[axis + 1] - starts[axis]
+                    grown[starts[axis] + above % size] = True
+                    above //= size
                 grown[last + cell] = True
                 bits[:] = 0
                 bits[cell // WORD] = ONE << np.uint64(cell % WORD)
                 for turn in range(axes):
                     along = (lead + turn) % axes
                     if along == axes - 1:
-                        _grow_along_bits(grown, bits, barred, places, starts)
+                        _grow_along_bits(grown, bits, barred, starts, rows, spare)
                     else:
-                        _grow_along_rows(grown, bits, barred, places, starts, along)
-                covered = _covered(grown, bits, left, places, starts, begin)
+                        _grow_along_rows(grown, bits, barred, starts, along, rows, spare)
+                covered = _covered(grown, bits, left, starts, rows, spare)
                 if covered > most:
                     most = covered
                     best[:] = grown
@@ -156,10 +172,9 @@ def cover(need, barred, places, starts):
             for k in range(width - last):
                 if best[last + k]:
                     bits[k // WORD] |= ONE << np.uint64(k % WORD)
-            for row in range(begin, rows):
-                if _within(best, places, starts, row, -1):
-                    for w in range(words):
-                        left[row, w] &= ~bits[w]
+            for k in range(_rows_of(best, starts, -1, rows, spare)):
+                for w in range(words):
+                    left[rows[k], w] &= ~bits[w]
             if count == len(boxes):
                 more = np.zeros((2 * count, width), np.bool_)
                 more[:count] = boxes
