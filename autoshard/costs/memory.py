@@ -4,7 +4,7 @@ Definitions, copies shared by all uses and copies for one use are held as `liven
 tiled, arrays take whole tiles.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil, prod
 from typing import Any, Final
@@ -130,16 +130,21 @@ def verdict(memory: MemoryProfile, device_bytes: float, usable_bytes: float) -> 
 def simulate(program: Program, schedule: Schedule, liveness: Liveness, tile: Tile | None = None) -> MemoryProfile:
     """Everything held, and its peak. liveness: of the program under any schedule; tile: of the machine's memory."""
     held = holdings(program, schedule, liveness, tile)
-    delta = np.zeros(liveness.points + 2, np.int64)
-    for item in held:
-        delta[item.start] += item.bytes
-        delta[item.stop] -= item.bytes
-    total = np.cumsum(delta)
+    total = live_bytes(held, liveness)
     time = int(np.argmax(total))
     where = place_of(program, liveness, time)
     there = sorted((h for h in held if h.start <= time < h.stop and h.bytes), key=lambda h: (-h.bytes, h.what))
     share = _HEADROOMS[None if liveness.fusion.calls is None else "gpu"]
     return MemoryProfile(int(total[time]), time, where, tuple(there), host_bytes(program, schedule), share)
+
+
+def live_bytes(held: Iterable[Held], liveness: Liveness) -> np.ndarray:
+    """Bytes that one device holds at every moment."""
+    delta = np.zeros(liveness.points + 2, np.int64)
+    for item in held:
+        delta[item.start] += item.bytes
+        delta[item.stop] -= item.bytes
+    return np.cumsum(delta)
 
 
 def place_of(program: Program, liveness: Liveness, time: int) -> str:

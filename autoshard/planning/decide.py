@@ -38,9 +38,10 @@ _IDLE_ROUNDS = 3
 """Rounds that raise no bound, after which a plan that is known is the answer."""
 _FIRST_SHARE, _FIRST_TRIES = 0.1, 11
 """The part of what is left of a time limit, and how many searches, that a first plan within the limit may take."""
-_LOOSE_SHARE, _LOOSE_TRIES, _LOOSELY_CLOSE = 0.3, 4, 1.02
+_LOOSE_SHARE, _LOOSE_TRIES, _LOOSELY_CLOSE, _LESS_SHARE = 0.3, 4, 1.02, 0.6
 """The part of what is left of a time limit, and how many searches, that a plan may take in a large network that does
-not know what copies hold; one of at most so many times the bound is not also looked for within less."""
+not know what copies hold; one of at most so many times the bound is not also looked for within less, which may take
+the last part of what is left while no plan of it is known."""
 _LIMITED_SHARE = 0.9
 """The part of what is left of a time limit that one search within the memory limit may take."""
 _FREE_SHARE, _FREE_SHARE_OF_DEVICE = 0.5, 0.8
@@ -105,9 +106,8 @@ class _Run:
         memory = model.simulate(schedule)
         if limit is None or memory.peak_bytes <= limit:
             return self._finished((free, schedule, memory))
-        self.known = known = best_start(model, self.starts, limit)
+        self.known = known = self._loosely(limit, best_start(model, self.starts, limit))
         if not self.soon:
-            self.known = known = self._loosely(limit, known)
             if known is not None and (is_close(known[0], self.bound, self.options) or interrupted_in(self.rounds)):
                 return self._finished(known)
         if interrupted_in(self.rounds):  # no further work, which may take long: the best seen is the answer
@@ -310,19 +310,23 @@ class _Run:
     def _loosely(self, limit: int, known: Known | None) -> Known | None:
         """A plan within the limit by searches of the network as it is, which knows nothing of copies for one use: under
         a loose limit it is close to their bound, and what copies hold need not be worked out."""
-        model = self.model
+        model, nodes = self.model, self.model.repeats.network.n_nodes
 
-        def search(room: int, given: Sequence[Sequence[int]], until: Deadline, step: Step | None = None) -> Solution:
+        def search(room: Any, given: Sequence[Sequence[int]], until: Deadline, step: Step | None = None) -> Solution:
             what = f"looking for a plan within {'less than the' if step else 'a loose'} memory limit"
-            near, tells = (*self.starts, *given) if room == limit else given, room == limit
-            found = self._search(model.with_limit(room), what, near, until, step or CLOSELY, proves=tells, within=limit)
+            network = model.with_limit(limit, room) if step else model.with_limit(room)
+            tells = step is None and room == limit
+            near = (*self.starts, *given) if tells else given
+            found = self._search(network, what, near, until, step or CLOSELY, proves=tells, within=limit)
             if tells and found.status == "infeasible":
                 raise no_answer(model, found, self.seen, limit)
             return found
 
         by = partial(fitting.first_fit, tries=_LOOSE_TRIES, network=model.repeats.network)
-        for fit in (by, fitting.tightened_fit):
-            loose = self._fitted(limit, self.seen[-1], _LOOSE_SHARE, search, fit)
+        less = () if is_few(nodes, self.options.effort) else (fitting.tightened_fit,)
+        for fit in less if self.soon else (by, *less):
+            share = _LOOSE_SHARE if fit is by or self.soon or known is not None else _LESS_SHARE
+            loose = self._fitted(limit, self.seen[-1], share, search, fit)
             known = loose if loose is not None and (known is None or not cheaper(known[0], loose[0])) else known
             if known is not None and (known[0].cost or 0) <= _LOOSELY_CLOSE * self.bound:
                 break
@@ -347,7 +351,7 @@ class _Run:
         """A plan that `fit` finds, which searches `by`, in a part of the time that is left."""
         until = self.options.deadline.part(share)
 
-        def run(room: int, given: Sequence[Sequence[int]], *step: Step) -> Solution | None:
+        def run(room: Any, given: Sequence[Sequence[int]], *step: Step) -> Solution | None:
             return None if until.passed or interrupted_in(self.rounds) else by(room, given, until, *step)
 
         return fitting.fit_of(self.model, fit(self.model, limit, near, run), limit)
@@ -364,10 +368,7 @@ class _Run:
         within: int | None = None,
         moments: Mapping[int, frozenset[int]] | None = None,
     ) -> Solution:
-        """Solve a network.
-
-        step: how closely; proves: its bound holds for every plan. within, moments: see `Search`.
-        """
+        """Solve a network. step: how closely; proves: its bound holds for all plans. within, moments: see `Search`."""
         from autoshard.solver import solve
 
         options = self.options

@@ -9,6 +9,8 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
+import numpy as np
+
 from autoshard.deadline import Deadline
 from autoshard.planning.decision import Known, best_start, cheaper
 from autoshard.planning.model import Model
@@ -25,10 +27,9 @@ without costs may take; with fewer seconds than the last it is not asked: it sel
 ONE_ENGINE = "CP-SAT says that none exists, which nothing else confirms"
 _ANNEALED_SHARE = 0.2
 """The part of what is left of a time limit in which rounds of annealing may begin."""
-_TIGHTER, _FINE = 16, 64
-"""By one part in so many the limit is tightened first, and two that give different answers differ at the end."""
-_TIGHTER_TRIES = 12
-"""How many quick searches look within less than the limit."""
+_TIGHTER_TRIES, _LEAST_SHARE = 12, 0.1
+"""How many quick searches look within less than the limit; where none has an answer, by how small a share of what the
+last one exceeds it."""
 _EXACT = 5
 """How often the limit is tightened by exactly the excess, before larger steps."""
 
@@ -78,30 +79,51 @@ def fit_of(model: Model, first: Sequence[int] | None, limit: int) -> Known | Non
 
 
 def tightened_fit(
-    model: Model, limit: int, near: Sequence[int], run: Callable[[int, Sequence[Sequence[int]], Step], Solution | None]
+    model: Model,
+    limit: int,
+    near: Sequence[int],
+    run: Callable[[np.ndarray, Sequence[Sequence[int]], Step], Solution | None],
 ) -> Sequence[int] | None:
     """The cheapest assignment within the limit that a few quick searches within less than that give, or None.
 
-    near: a good assignment that exceeds the limit. run: searches within so many bytes, from these starts, so closely; a
-    None from it is the end. The limit is tightened in ever larger steps until an answer fits, then by bisection.
+    near: a good assignment that exceeds the limit. run: searches without so many bytes at every moment, from these
+    starts, so closely; a None from it is the end. How much copies take, and when, hangs on the plan, but plans of like
+    cost are much alike: first that is left out which `near` holds beside what the network counts, moment by moment. Of
+    an answer that exceeds the limit that too is left out where it does, or less of it where no answer is left; of one
+    that fits this alone, everywhere.
     """
-    low, high = 0, limit + 1  # slacks up to `low` were too little, from `high` on an answer fits, or there is none
-    slack, best = limit // _TIGHTER, None
-    for _ in range(_TIGHTER_TRIES):
-        solution = run(limit - slack, [near], QUICKLY)
+    counting, best = model.repeats.network, None
+    live, counted = model.live(near), counted_live(counting, near, model.liveness.points)
+    taken, before, share = live - counted, np.zeros_like(live), 1.0
+    for number in range(_TIGHTER_TRIES):
+        solution = run(taken, [near] if best is None or best.assignment is None else [near, best.assignment], QUICKLY)
         if solution is None:
             break
-        near = near if solution.assignment is None else solution.assignment
         if solution.assignment is None:
-            high = slack
-        elif model.simulate(model.schedule(near)).peak_bytes > limit:
-            low = slack
+            share = share / 2 if number else share
+            if share < _LEAST_SHARE:
+                break
         else:
-            high, best = slack, best if best is not None and cheaper(best, solution) else solution
-        slack = (low + high) // 2 if high <= limit else min(2 * slack, (slack + limit) // 2)
-        if high - low <= limit // _FINE or slack in (low, high):
-            break
+            near, before = solution.assignment, taken
+            live, counted = model.live(near), counted_live(counting, near, model.liveness.points)
+            if best is not None and not cheaper(solution, best):
+                break
+            if live.max() <= limit:
+                best, taken, share = solution, live - counted, 1.0
+                continue
+        least = limit - counted + 1  # with less left out the same answer would come again
+        more = least + (share * (live - limit - 1)).astype(np.int64)
+        taken = np.where(live > limit, np.maximum(before, more), before)
     return None if best is None else best.assignment
+
+
+def counted_live(network: CostNetwork, assignment: Sequence[int], points: int) -> np.ndarray:
+    """What a network counts of an assignment at every moment."""
+    out = np.zeros(points + 2, np.int64)
+    times = usage_profile(network, assignment)
+    for (start, live), (stop, _) in zip(times, [*times[1:], (len(out), 0)], strict=True):
+        out[start:stop] = live
+    return out
 
 
 def annealed(

@@ -16,7 +16,8 @@ from autoshard.costs.apart import fusion_on
 from autoshard.costs.exposure import Exposure, Objective
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.liveness import Liveness
-from autoshard.costs.memory import MemoryProfile, simulate
+from autoshard.costs.memory import MemoryProfile, live_bytes, simulate
+from autoshard.costs.memory import holdings as held_under
 from autoshard.costs.price import PlanCost
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.reshard import ReshardTables
@@ -48,7 +49,7 @@ from autoshard.search_options import Progress
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.mesh import Mesh
 from autoshard.solver.garbage import uncollected
-from autoshard.solver.network import CostNetwork
+from autoshard.solver.network import CostNetwork, less_room
 from autoshard.solver.solution import Solution
 from autoshard.solver.work import Infeasible
 
@@ -193,9 +194,11 @@ class Model:
     on_host: Amounts = ()
     _memory: list[Memory] = field(default_factory=list, init=False, repr=False, compare=False)
 
-    def with_limit(self, limit: int | None) -> CostNetwork:
-        """The network within so many bytes, within stated counts of reshards and within the limit on host memory."""
-        network = hold_counts(self.repeats.network, self.counts, limit)
+    def with_limit(self, limit: int | None, taken: np.ndarray | None = None) -> CostNetwork:
+        """The network within so many bytes, within stated counts of reshards and within the limit on host memory.
+        taken: bytes at every moment that no decision may have."""
+        network = self.repeats.network if taken is None else less_room(self.repeats.network, taken)
+        network = hold_counts(network, self.counts, limit)
         return hold_host(network, self.on_host, self.problem.host_limit)
 
     @property
@@ -262,6 +265,12 @@ class Model:
     def simulate(self, schedule: Schedule) -> MemoryProfile:
         """What one device holds under a schedule; the judge of memory limits."""
         return simulate(self.problem.program, schedule, self.liveness, self.problem.machine.profile.memory_tile)
+
+    def live(self, assignment: Sequence[int]) -> np.ndarray:
+        """The bytes that one device holds at every moment under the plan of an assignment."""
+        tile = self.problem.machine.profile.memory_tile
+        held = held_under(self.problem.program, self.schedule(assignment), self.liveness, tile)
+        return live_bytes(held, self.liveness)
 
     def memory_price_s(self, assignment: Sequence[int]) -> float:
         """The part of an assignment's cost that is the minute price on held bytes."""

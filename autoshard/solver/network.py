@@ -134,6 +134,15 @@ def usage_profile(network: CostNetwork, assignment: Sequence[int]) -> list[tuple
     return out
 
 
+def less_room(network: CostNetwork, taken: np.ndarray) -> CostNetwork:
+    """The network with so much less room at every moment, from 0 on: the first node holds it in any state."""
+    ends = np.flatnonzero(np.diff(taken, prepend=0, append=0))
+    amounts = [np.full(len(network.costs[0]), taken[start], dtype=np.int64) for start in ends[:-1]]
+    also = (Usage(int(a), int(b), held) for a, b, held in zip(ends, ends[1:], amounts, strict=False) if held.any())
+    usages = (*network.usages, *[()] * (network.n_nodes - len(network.usages)))
+    return replace(network, usages=((*usages[0], *also), *usages[1:]))
+
+
 def evaluate(network: CostNetwork, assignment: Sequence[int]) -> Evaluation:
     """Cost, peak and feasibility of an assignment, in exact integers; knows no solver."""
     values = [cost.item(choice) for cost, choice in zip(network.costs, assignment, strict=True)]

@@ -1,6 +1,6 @@
 """A first plan within a memory limit: the limit is tightened until an answer fits."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,7 +14,7 @@ from autoshard.planning.fitting import allowed, annealed, doubt, first_fit, tigh
 from autoshard.planning.no_plan import NoAnswerError
 from autoshard.planning.steps import QUICKLY, Step
 from autoshard.search_options import SearchOptions
-from autoshard.solver.network import CostNetwork, Usage
+from autoshard.solver.network import CostNetwork, Usage, less_room
 from autoshard.solver.solution import Solution, Stopped
 
 NETWORK = CostNetwork((np.array([0, 5]),), (), ((Usage(0, 1, np.array([10, 6])),),), usage_limit=12)
@@ -46,36 +46,46 @@ def test_where_it_comes_again_by_all_that_it_holds_beside_what_is_counted() -> N
     assert rooms(NETWORK) == [12, 9]
 
 
-def tightened(copies: int) -> tuple[Sequence[int] | None, list[int]]:
-    """What is found within 1000 bytes where state k costs 100 - k and is counted with 10 k bytes, beside which each
-    holds copies; and within how many bytes it was searched.
+def tightened(copies: Callable[[int], int]) -> Sequence[int] | None:
+    """What is found within 1000 bytes of two decisions, of which state k costs 100 - k and is counted with 10 k bytes,
+    the one decision's at moment 0, the other's at moment 1; beside the first lie the copies that its state makes.
     """
-    states = np.arange(101)
-    network = CostNetwork((100 - states,), (), ((Usage(0, 1, 10 * states),),), usage_limit=1000)
+    costs, amounts = 100 - np.arange(101), 10 * np.arange(101)
+    network = CostNetwork((costs, costs), (), ((Usage(0, 1, amounts),), (Usage(1, 2, amounts),)))
     model: Any = SimpleNamespace(
-        schedule=lambda a: a, simulate=lambda a: SimpleNamespace(peak_bytes=10 * a[0] + copies)
-    )  # fmt: skip
-    tried = []
+        repeats=SimpleNamespace(network=network),
+        liveness=SimpleNamespace(points=1),
+        live=lambda a: np.array([10 * a[0] + copies(a[0]), 10 * a[1], 0]),
+    )
 
-    def run(room: int, near: Sequence[Sequence[int]], step: Step) -> Solution:
+    def run(taken: np.ndarray, near: Sequence[Sequence[int]], step: Step) -> Solution:
         assert step is QUICKLY
-        tried.append(room)
-        return solver.solve(replace(network, usage_limit=room))
+        return solver.solve(replace(less_room(network, taken), usage_limit=1000))
 
-    return tightened_fit(model, 1000, [100], run), tried
+    return tightened_fit(model, 1000, [100, 100], run)
 
 
-@pytest.mark.parametrize("copies", [0, 30, 200, 550, 900])
-def test_within_less_than_the_limit_the_cheapest_that_fits_with_its_copies_is_nearly_found(copies: int) -> None:
-    found, rooms = tightened(copies)
+@pytest.mark.parametrize("copies", [10, 30, 200, 550, 900])
+def test_within_less_than_the_limit_the_cheapest_that_fits_with_its_copies_is_found(copies: int) -> None:
+    found = tightened(lambda _: copies)
     assert found is not None
-    best = (1000 - copies) // 10
-    assert best - 2 <= found[0] <= best
-    assert rooms[0] == 1000 - 1000 // 16
+    assert found[0] == (1000 - copies) // 10
+
+
+def test_where_copies_take_room_at_one_moment_others_keep_all_of_theirs() -> None:
+    found = tightened(lambda _: 550)
+    assert found is not None
+    assert found[1] == 100
+
+
+def test_where_smaller_copies_belong_to_dearer_plans_more_room_is_used_again() -> None:
+    found = tightened(lambda k: 4 * k)
+    assert found is not None
+    assert 65 <= found[0] <= 71
 
 
 def test_where_copies_alone_are_too_much_nothing_is_found_within_less() -> None:
-    assert tightened(1001)[0] is None
+    assert tightened(lambda _: 1001) is None
 
 
 def test_anything_that_is_allowed_and_within_the_limit_is_found_whatever_it_costs() -> None:
