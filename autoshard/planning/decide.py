@@ -39,11 +39,11 @@ _IDLE_ROUNDS = 3
 _FIRST_SHARE, _FIRST_TRIES = 0.1, 11
 """The part of what is left of a time limit, and how many searches, that a first plan within the limit may take."""
 _LOOSE_SHARE, _LOOSE_TRIES, _LOOSELY_CLOSE, _LESS_SHARE = 0.3, 4, 1.02, 0.6
-"""The part of what is left of a time limit, and how many searches, that a plan may take in a large network that does
-not know what copies hold; one of at most so many times the bound is not also looked for within less, which may take
-the last part of what is left while no plan of it is known."""
-_LIMITED_SHARE = 0.9
-"""The part of what is left of a time limit that one search within the memory limit may take."""
+"""The part of what is left of a time limit, and how many searches, that a plan may take in a network that does not know
+what copies hold; one of at most so many times the bound is not also looked for within less, in the last part."""
+_LIMITED_SHARE, _NEAR = 0.9, 1.1
+"""The part of what is left of a time limit that one search within the memory limit may take; while no plan of at most
+so many times the bound is known, annealing looks for one."""
 _FREE_SHARE, _FREE_SHARE_OF_DEVICE = 0.5, 0.8
 """The part of a time limit for solving without the memory limit; where that is only the device's, most are within."""
 _By = Callable[..., Any]
@@ -106,8 +106,9 @@ class _Run:
         memory = model.simulate(schedule)
         if limit is None or memory.peak_bytes <= limit:
             return self._finished((free, schedule, memory))
-        self.known = known = self._loosely(limit, best_start(model, self.starts, limit))
+        self.known = known = best_start(model, self.starts, limit)
         if not self.soon:
+            self.known = known = self._loosely(limit, known)
             if known is not None and (is_close(known[0], self.bound, self.options) or interrupted_in(self.rounds)):
                 return self._finished(known)
         if interrupted_in(self.rounds):  # no further work, which may take long: the best seen is the answer
@@ -162,7 +163,7 @@ class _Run:
         for number in range(_MOST_ROUNDS):
             if interrupted_in(self.rounds) or (idle >= _IDLE_ROUNDS and self.known is not None):
                 break
-            if step.whole or self.known is None:
+            if step.whole or not fitting.costs_at_most(self.known, _NEAR * self.bound):
                 self.known = self._annealed(limit, free)
             chosen = self._more(step, nearest, limit, chosen)
             assert nearest is None or chosen != solved or not room.knows(nearest), "it knows all, and says less"
@@ -198,7 +199,7 @@ class _Run:
     def _begun(self, limit: int, free: Sequence[int]) -> dict[int, frozenset[int]]:
         """A first plan, where one is found before the rounds; returns which moments are too full for what is free."""
         full = self._nothing_fits({}, free, limit)
-        self.known = self.known or self._first(limit, free)
+        self.known = self.known or self._first(limit, free) or (self._loosely(limit, None) if self.soon else None)
         self._at_all(limit)
         return full
 
@@ -290,8 +291,7 @@ class _Run:
             self._fits(found, found.assignment, limit)
 
     @property
-    def small(self) -> bool:
-        """Whether rough searches are worth it."""
+    def small(self) -> bool:  # whether rough searches are worth it
         return self.model.repeats.network.n_nodes <= SMALL_NODES
 
     @property
@@ -325,10 +325,10 @@ class _Run:
         by = partial(fitting.first_fit, tries=_LOOSE_TRIES, network=model.repeats.network)
         less = () if is_few(nodes, self.options.effort) else (fitting.tightened_fit,)
         for fit in less if self.soon else (by, *less):
-            share = _LOOSE_SHARE if fit is by or self.soon or known is not None else _LESS_SHARE
+            share = _LOOSE_SHARE if self.soon or fit is by or known is not None else _LESS_SHARE
             loose = self._fitted(limit, self.seen[-1], share, search, fit)
             known = loose if loose is not None and (known is None or not cheaper(known[0], loose[0])) else known
-            if known is not None and (known[0].cost or 0) <= _LOOSELY_CLOSE * self.bound:
+            if fitting.costs_at_most(known, _LOOSELY_CLOSE * self.bound):
                 break
         return known
 

@@ -78,6 +78,11 @@ def fit_of(model: Model, first: Sequence[int] | None, limit: int) -> Known | Non
     return None if fitting is None else (replace(fitting[0], stats={"stopped": Stopped.COPIES}), *fitting[1:])
 
 
+def costs_at_most(known: Known | None, ticks: float) -> bool:
+    """Whether a plan is known that costs no more."""
+    return known is not None and (known[0].cost or 0) <= ticks
+
+
 def tightened_fit(
     model: Model,
     limit: int,
