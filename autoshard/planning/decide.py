@@ -38,9 +38,9 @@ _IDLE_ROUNDS = 3
 """Rounds that raise no bound, after which a plan that is known is the answer."""
 _FIRST_SHARE, _FIRST_TRIES = 0.1, 11
 """The part of what is left of a time limit, and how many searches, that a first plan within the limit may take."""
-_LOOSE_SHARE, _LOOSE_TRIES, _LOOSELY_CLOSE, _LESS_SHARE = 0.3, 4, 1.02, 0.6
+_LOOSE_SHARE, _LOOSE_TRIES, _LOOSELY_CLOSE = 0.3, 4, 1.02
 """The part of what is left of a time limit, and how many searches, that a plan may take in a network that does not know
-what copies hold; one of at most so many times the bound is not also looked for within less, in the last part."""
+what copies hold; one of at most so many times the bound is not also looked for within less."""
 _LIMITED_SHARE, _NEAR = 0.9, 1.1
 """The part of what is left of a time limit that one search within the memory limit may take; while no plan of at most
 so many times the bound is known, annealing looks for one."""
@@ -314,7 +314,7 @@ class _Run:
 
         def search(room: Any, given: Sequence[Sequence[int]], until: Deadline, step: Step | None = None) -> Solution:
             what = f"looking for a plan within {'less than the' if step else 'a loose'} memory limit"
-            network = model.with_limit(limit, room) if step else model.with_limit(room)
+            network = model.with_limit(room) if isinstance(room, int) else model.with_limit(limit, room)
             tells = step is None and room == limit
             near = (*self.starts, *given) if tells else given
             found = self._search(network, what, near, until, step or CLOSELY, proves=tells, within=limit)
@@ -323,10 +323,9 @@ class _Run:
             return found
 
         by = partial(fitting.first_fit, tries=_LOOSE_TRIES, network=model.repeats.network)
-        less = () if is_few(nodes, self.options.effort) else (fitting.tightened_fit,)
-        for fit in less if self.soon else (by, *less):
-            share = _LOOSE_SHARE if self.soon or fit is by or known is not None else _LESS_SHARE
-            loose = self._fitted(limit, self.seen[-1], share, search, fit)
+        few = (fitting.fit_by_moments,) if not is_few(nodes, self.options.effort) else ()
+        for fit in few if self.soon else (by, fitting.tightened_fit):
+            loose = self._fitted(limit, self.seen[-1], _LOOSE_SHARE, search, fit)
             known = loose if loose is not None and (known is None or not cheaper(known[0], loose[0])) else known
             if fitting.costs_at_most(known, _LOOSELY_CLOSE * self.bound):
                 break

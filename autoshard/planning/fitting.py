@@ -27,6 +27,8 @@ without costs may take; with fewer seconds than the last it is not asked: it sel
 ONE_ENGINE = "CP-SAT says that none exists, which nothing else confirms"
 _ANNEALED_SHARE = 0.2
 """The part of what is left of a time limit in which rounds of annealing may begin."""
+_TIGHTER, _FINE = 16, 64
+"""By one part in so many the limit is tightened first, and two that give different answers differ at the end."""
 _TIGHTER_TRIES, _LEAST_SHARE = 12, 0.1
 """How many quick searches look within less than the limit; where none has an answer, by how small a share of what the
 last one exceeds it."""
@@ -84,6 +86,33 @@ def costs_at_most(known: Known | None, ticks: float) -> bool:
 
 
 def tightened_fit(
+    model: Model, limit: int, near: Sequence[int], run: Callable[[int, Sequence[Sequence[int]], Step], Solution | None]
+) -> Sequence[int] | None:
+    """The cheapest assignment within the limit that a few quick searches within less than that give, or None.
+
+    near: a good assignment that exceeds the limit. run: searches within so many bytes, from these starts, so closely; a
+    None from it is the end. The limit is tightened in ever larger steps until an answer fits, then by bisection.
+    """
+    low, high = 0, limit + 1  # slacks up to `low` were too little, from `high` on an answer fits, or there is none
+    slack, best = limit // _TIGHTER, None
+    for _ in range(_TIGHTER_TRIES):
+        solution = run(limit - slack, [near], QUICKLY)
+        if solution is None:
+            break
+        near = near if solution.assignment is None else solution.assignment
+        if solution.assignment is None:
+            high = slack
+        elif model.simulate(model.schedule(near)).peak_bytes > limit:
+            low = slack
+        else:
+            high, best = slack, best if best is not None and cheaper(best, solution) else solution
+        slack = (low + high) // 2 if high <= limit else min(2 * slack, (slack + limit) // 2)
+        if high - low <= limit // _FINE or slack in (low, high):
+            break
+    return None if best is None else best.assignment
+
+
+def fit_by_moments(
     model: Model,
     limit: int,
     near: Sequence[int],

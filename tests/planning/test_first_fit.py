@@ -10,7 +10,7 @@ import pytest
 
 from autoshard import NotFoundError, OutOfTimeError, solver
 from autoshard.deadline import Deadline
-from autoshard.planning.fitting import allowed, annealed, doubt, first_fit, tightened_fit
+from autoshard.planning.fitting import allowed, annealed, doubt, first_fit, fit_by_moments, tightened_fit
 from autoshard.planning.no_plan import NoAnswerError
 from autoshard.planning.steps import QUICKLY, Step
 from autoshard.search_options import SearchOptions
@@ -46,7 +46,39 @@ def test_where_it_comes_again_by_all_that_it_holds_beside_what_is_counted() -> N
     assert rooms(NETWORK) == [12, 9]
 
 
-def tightened(copies: Callable[[int], int]) -> Sequence[int] | None:
+def tightened(copies: int) -> tuple[Sequence[int] | None, list[int]]:
+    """What is found within 1000 bytes where state k costs 100 - k and is counted with 10 k bytes, beside which each
+    holds copies; and within how many bytes it was searched.
+    """
+    states = np.arange(101)
+    network = CostNetwork((100 - states,), (), ((Usage(0, 1, 10 * states),),), usage_limit=1000)
+    model: Any = SimpleNamespace(
+        schedule=lambda a: a, simulate=lambda a: SimpleNamespace(peak_bytes=10 * a[0] + copies)
+    )  # fmt: skip
+    tried = []
+
+    def run(room: int, near: Sequence[Sequence[int]], step: Step) -> Solution:
+        assert step is QUICKLY
+        tried.append(room)
+        return solver.solve(replace(network, usage_limit=room))
+
+    return tightened_fit(model, 1000, [100], run), tried
+
+
+@pytest.mark.parametrize("copies", [0, 30, 200, 550, 900])
+def test_within_less_than_the_limit_the_cheapest_that_fits_with_its_copies_is_nearly_found(copies: int) -> None:
+    found, rooms = tightened(copies)
+    assert found is not None
+    best = (1000 - copies) // 10
+    assert best - 2 <= found[0] <= best
+    assert rooms[0] == 1000 - 1000 // 16
+
+
+def test_where_copies_alone_are_too_much_nothing_is_found_within_less() -> None:
+    assert tightened(1001)[0] is None
+
+
+def by_moments(copies: Callable[[int], int]) -> Sequence[int] | None:
     """What is found within 1000 bytes of two decisions, of which state k costs 100 - k and is counted with 10 k bytes,
     the one decision's at moment 0, the other's at moment 1; beside the first lie the copies that its state makes.
     """
@@ -62,30 +94,30 @@ def tightened(copies: Callable[[int], int]) -> Sequence[int] | None:
         assert step is QUICKLY
         return solver.solve(replace(less_room(network, taken), usage_limit=1000))
 
-    return tightened_fit(model, 1000, [100, 100], run)
+    return fit_by_moments(model, 1000, [100, 100], run)
 
 
 @pytest.mark.parametrize("copies", [10, 30, 200, 550, 900])
-def test_within_less_than_the_limit_the_cheapest_that_fits_with_its_copies_is_found(copies: int) -> None:
-    found = tightened(lambda _: copies)
+def test_moment_by_moment_the_cheapest_that_fits_with_its_copies_is_found(copies: int) -> None:
+    found = by_moments(lambda _: copies)
     assert found is not None
     assert found[0] == (1000 - copies) // 10
 
 
 def test_where_copies_take_room_at_one_moment_others_keep_all_of_theirs() -> None:
-    found = tightened(lambda _: 550)
+    found = by_moments(lambda _: 550)
     assert found is not None
     assert found[1] == 100
 
 
 def test_where_smaller_copies_belong_to_dearer_plans_more_room_is_used_again() -> None:
-    found = tightened(lambda k: 4 * k)
+    found = by_moments(lambda k: 4 * k)
     assert found is not None
     assert 65 <= found[0] <= 71
 
 
-def test_where_copies_alone_are_too_much_nothing_is_found_within_less() -> None:
-    assert tightened(lambda _: 1001) is None
+def test_where_copies_alone_are_too_much_nothing_is_found_moment_by_moment() -> None:
+    assert by_moments(lambda _: 1001) is None
 
 
 def test_anything_that_is_allowed_and_within_the_limit_is_found_whatever_it_costs() -> None:
