@@ -208,7 +208,8 @@ def test_a_plan_within_a_limit_never_costs_more_than_a_start_that_fits(monkeypat
         return replace(found, assignment=worst, cost=evaluate(network, worst).cost, status="feasible")
 
     monkeypatch.setattr(solver, "solve", dear)
-    monkeypatch.setattr("autoshard.planning.fitting.annealed", lambda *given: given[-1])  # which is no search
+    monkeypatch.setattr("autoshard.planning.fitting.annealed", lambda *given: given[-1])  # which is no such search
+    monkeypatch.setattr("autoshard.planning.fitting.fit_by_moments", lambda *given: None)  # which leaves little room
     assert decide(model, QUICK).objective_s > start.objective_s
     fitting = found_first[-1].assignment
     assert fitting is not None
