@@ -72,6 +72,7 @@ def test_no_round_begins_after_a_stop_while_it_is_looked_whether_anything_fits(m
 
     monkeypatch.setattr(_Run, "_nothing_fits", nothing_fits)
     monkeypatch.setattr(_Run, "_first", lambda *given: None)
+    monkeypatch.setattr(_Run, "_loosely", lambda *given: None)
     monkeypatch.setattr(_Run, "_at_all", lambda *given: None)
     monkeypatch.setattr(_Run, "_fits", lambda *given: False)
     monkeypatch.setattr(import_module("autoshard.planning.fitting"), "anything", lambda *given: [])
