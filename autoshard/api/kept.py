@@ -121,7 +121,7 @@ def kept_plan(key: str, request: Request) -> Plan | None:
         data = read_json(file, what="plan")
         if data.pop(_DIGEST, None) != _digest(data):
             return None
-        plan, own = Plan.load(file), traced
+        plan, own = Plan.of_file(file, data), traced
         parts = plan.program.loop_parts
         if parts != own.program.loop_parts and own.in_parts is not None:
             own = own.in_parts(parts)

@@ -42,7 +42,7 @@ def plan_loops(request: Request, plan_of: PlanOf) -> Plan:
     loops = getattr(traced, "loops", ())
     most = [gcd(loop.length, devices_of(request)) for loop in loops]
     if all(n == 1 for n in most):
-        return with_whole_loops(plan_of(whole))
+        return with_part_notes(plan_of(whole))
     refused = _says_otherwise(whole, most)
     if refused:
         return _noted(plan_of(whole), f"loop_parts='auto': loops run as they stand, since {refused}")
@@ -67,7 +67,7 @@ def plan_loops(request: Request, plan_of: PlanOf) -> Plan:
         raise error
     if stopped:
         best = replace(_noted(best, STOPPED), run={**best.run, "interrupted": True})
-    return with_whole_loops(best)
+    return with_part_notes(best)
 
 
 def _plans_in_parts(whole: Request, most: Sequence[int], plan_of: PlanOf, ctrl_c: interrupts.Noticed) -> Iterator[Plan]:
@@ -90,10 +90,10 @@ def _plans_in_parts(whole: Request, most: Sequence[int], plan_of: PlanOf, ctrl_c
             yield plan
 
 
-def with_whole_loops(plan: Plan) -> Plan:
+def with_part_notes(plan: Plan) -> Plan:
     """The plan with a note on each loop that does not run in as many parts as were asked for."""
-    whole = () if plan.traced is None else plan.traced.whole_loops
-    return replace(plan, notes=(*plan.notes, *(f"loop_parts: {sentence}" for sentence in whole)))
+    notes = () if plan.traced is None else plan.traced.part_notes
+    return replace(plan, notes=(*plan.notes, *(f"loop_parts: {sentence}" for sentence in notes)))
 
 
 def devices_of(request: Request) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoshard.api.carry_hint import tells_of_carry
-from autoshard.api.loops import plan_loops, with_whole_loops
+from autoshard.api.loops import plan_loops, with_part_notes
 from autoshard.api.plans import Plan
 from autoshard.config.problem import imported_locals
 from autoshard.constraints.kernels_of import called_names
@@ -225,7 +225,7 @@ def _answered(
     notes = run.decide()
     clock.lap("solve")
     plan = run.plan(question, notes, clock.seconds)
-    return with_whole_loops(plan) if request.loop_parts not in (None, (), 1) else plan
+    return with_part_notes(plan) if request.loop_parts not in (None, (), 1) else plan
 
 
 def _refusal(request: Request, question: Asked, error: InfeasibleError) -> RefusalRecord:

@@ -333,11 +333,14 @@ class PlanRecord(AskedRecord):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a plan back; costs and memory are computed again from its schedule.
+        """Read a plan back; costs and memory are computed again from its schedule. `InputError` for a file that is
+        missing, damaged, of another version, or not a plan."""
+        return cls.of_file(path, read_json(path, what="plan"))
 
-        `InputError` for a file that is missing, damaged, of another version, or not a plan.
-        """
-        data = check_header(read_json(path, what="plan"), str(path))
+    @classmethod
+    def of_file(cls, path: str | os.PathLike[str], data: Any) -> Self:
+        """The plan of a file that was read already; errors as of `load`."""
+        data = check_header(data, str(path))
         placed = {**data, "config": placed_config(data.get("config"), path)}
         return guarded(lambda: cls.from_dict(placed).readable(), str(path))
 

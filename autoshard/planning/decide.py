@@ -310,7 +310,7 @@ class _Run:
     def _loosely(self, limit: int, known: Known | None) -> Known | None:
         """A plan within the limit by searches of the network as it is, which knows nothing of copies for one use: under
         a loose limit it is close to their bound, and what copies hold need not be worked out."""
-        model, nodes = self.model, self.model.repeats.network.n_nodes
+        model = self.model
 
         def search(room: Any, given: Sequence[Sequence[int]], until: Deadline, step: Step | None = None) -> Solution:
             what = f"looking for a plan within {'less than the' if step else 'a loose'} memory limit"
@@ -323,8 +323,9 @@ class _Run:
             return found
 
         by = partial(fitting.first_fit, tries=_LOOSE_TRIES, network=model.repeats.network)
-        few = (fitting.fit_by_moments,) if not is_few(nodes, self.options.effort) else ()
-        for fit in few if self.soon else (by, fitting.tightened_fit):
+        few = is_few(model.repeats.network.n_nodes, self.options.effort)
+        fits = (() if few else (fitting.fit_by_moments,)) if self.soon else (by, fitting.tightened_fit)
+        for fit in fits:
             loose = self._fitted(limit, self.seen[-1], _LOOSE_SHARE, search, fit)
             known = loose if loose is not None and (known is None or not cheaper(known[0], loose[0])) else known
             if fitting.costs_at_most(known, _LOOSELY_CLOSE * self.bound):

@@ -188,9 +188,7 @@ def test_a_plan_within_a_limit_never_costs_more_than_a_start_that_fits(monkeypat
     """Whatever the searches come back with: here with their dearest assignment that keeps the limit."""
     program = program_of(gradient, *WIDE)
     limit = int(0.9 * peak(program))
-    monkeypatch.setattr(
-        "autoshard.planning.model.axis_orders", lambda problem: ()
-    )  # with both the dear one is the best
+    monkeypatch.setattr("autoshard.planning.model.axis_orders", lambda problem: ())  # with both dear ones are best
     model = build_model(problem(program, {"x": 2, "y": 2}, memory_limit=limit))
     whole, found_first = solver.solve, []
 

@@ -62,7 +62,7 @@ class TracedFunction:
     in_lies: the same of each leaf that was an array on several devices, which is no statement.
     devices: those that it is planned for, in the order of their ids, where a mesh names them; None for those of JAX.
     loops: the loops that can run in parts, in order of their places in the code.
-    in_parts: the same function traced with other parts of its loops. whole_loops: a sentence on each loop that does
+    in_parts: the same function traced with other parts of its loops. part_notes: a sentence on each loop that does
         not run in the parts that were asked for.
     """
 
@@ -78,7 +78,7 @@ class TracedFunction:
     call: Call | None = None
     loops: tuple[Loop, ...] = ()
     in_parts: Callable[[Sequence[int]], "TracedFunction"] | None = None
-    whole_loops: tuple[str, ...] = ()
+    part_notes: tuple[str, ...] = ()
     in_lies: tuple[StatedSharding | None, ...] = ()
     devices: tuple[Any, ...] | None = None
 
