@@ -109,6 +109,8 @@ def _proved_none(told: "BoundProof", model: "Model", refusal: "RefusalRecord") -
         raise _Refuted(f"the certificate is about {proved.limit} bytes per device; the limit is {limit}")
     if not proved.shares:
         raise _Refuted("the certificate is about layers that decide for themselves")
+    if proved.weights:
+        raise _Refuted("the certificate weighs links, which have no say in whether there is a plan")
     try:
         verdict, nodes = _verdict(proved, model)
     except CertificateFault as fault:
@@ -153,7 +155,8 @@ def _judged(plan: "PlanRecord", model: "Model") -> Iterator[str]:
         if claim is None:
             raise _Refuted("the certificate is of the optimum all at once, of which the plan says nothing")
         what = "the bound_s of all at once" if of_all else "bound_s"
-        yield _proved(what, float(claim.bound_s), plan.certificate, model, plan)
+        last = weighed = _weighed(plan.certificate, model)
+        yield _proved(what, float(claim.bound_s), plan.certificate, weighed, plan)
     else:
         yield "not certified: the bound_s of all at once"
     if plan.joint is not None:
@@ -167,6 +170,19 @@ def _judged(plan: "PlanRecord", model: "Model") -> Iterator[str]:
         told, rounding = plan.rounding_s, last.encoded.rounding_s
         if not abs(told - rounding) <= 1e-9 * max(told, rounding):
             raise _Refuted(f"cost.rounding_s is {told}; the ticks of the network round by {rounding} s at most")
+
+
+def _weighed(told: "BoundProof", model: "Model") -> "Model":
+    """The model that counts what the certificate is about: a mean, where it has weights of links."""
+    from autoshard.planning.certified import Proved
+    from autoshard.planning.over_links import weighing
+
+    weights = Proved.from_dict(told.to_dict()).weights
+    if not weights:
+        return model
+    if model.problem.objective != "overlap":
+        raise _Refuted(f"the certificate weighs links, which objective {model.problem.objective} does not count")
+    return weighing(model, weights)
 
 
 def _check_shared(plan: "PlanRecord", model: "Model") -> None:
@@ -219,7 +235,7 @@ def _stages(plan: "PlanRecord", model: "Model") -> "Iterator[tuple[str, _Stage]]
             part = problem if number == len(made) - 1 else problem.under(wanted.pins)
             if not stage.certificate.shares:
                 part = replace(part, share_repeats=False)
-            its = build_model(part, fixed=fixed, shared=model.shared)
+            its = _weighed(stage.certificate, build_model(part, fixed=fixed, shared=model.shared))
         yield what, _Stage(float(stage.bound_s), stage.certificate, its)
 
 

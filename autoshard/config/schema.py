@@ -268,7 +268,7 @@ class Settings(Section):
     strategy: str | None = None
     """How to decide: `joint`, `staged`, `greedy`, `basic` and others."""
     objective: Literal["serial", "overlap"] = "serial"
-    """What is minimised: the sum of all work, or what a device waits for."""
+    """What is minimised: the sum of all work, or what a device waits for (or its busiest link works, if longer)."""
     form: Literal["explicit", "constraints", "shardings", "auto", "all"] = "explicit"
     """How XLA gets the plan: collectives written out, a constraint on every value, shardings of inputs and outputs,
     or the quickest by simulation, of the first two or of all."""

@@ -1,19 +1,27 @@
 """What a plan minimises: seconds where nothing overlaps, or those for which a device waits.
 
 serial: every collective counts in full. overlap: of each collective the share counts that does not hide behind other
-work. That share depends on the kind of collective, the role of what it moves (`critical`) and the machine
-(`costmodels.profile.Overlap`). The role of a value is a fact of the program, so both are sums over decisions.
+work, and no step is shorter than its busiest link works: the greater of this sum and the seconds of every link. That
+share depends on the kind of collective, the role of what it moves (`critical`) and the machine
+(`costmodels.profile.Overlap`). The role of a value is a fact of the program, so each of them is a sum over decisions;
+their greatest is not, but a weighted mean of them is, and it is never more than the greatest (`Weights`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf
 from typing import Final, Literal, get_args
 
 from autoshard.costmodels.machine import Machine
 from autoshard.costs.critical import MatmulOrder, Role, matmul_order
 from autoshard.costs.price import PlanCost
+from autoshard.costs.pricing import StepPrices
 from autoshard.costs.travel import PLAIN, Travel, Travels
 from autoshard.program.program import Program
+
+Weights = tuple[tuple[str, float], ...]
+"""The weight of each link in a mean of what a device waits for, which has what is left of 1, and what links work."""
 
 Objective = Literal["serial", "overlap"]
 OBJECTIVES: Final[tuple[Objective, ...]] = get_args(Objective)
@@ -37,18 +45,24 @@ def hidden_share(machine: Machine, kind: str, role: Role, behind: float = inf) -
 @dataclass(frozen=True)
 class Exposure:
     """How much of a collective's seconds counts. order: of the program's matmuls; None where all of it counts.
-    travels: of the program's values; None where whole arrays move.
+    travels: of the program's values; None where whole arrays move. weights: of links, where a mean is counted.
     """
 
     machine: Machine
     order: MatmulOrder | None = None
     travels: Travels | None = None
+    weights: Weights = ()
 
     @staticmethod
-    def of(objective: Objective, program: Program, machine: Machine) -> "Exposure":
+    def of(objective: Objective, program: Program, machine: Machine, weights: Weights = ()) -> "Exposure":
         """The shares of a program under an objective."""
         order = matmul_order(program) if objective == "overlap" else None
-        return Exposure(machine, order, Travels(program, machine))
+        return Exposure(machine, order, Travels(program, machine), weights)
+
+    @cached_property
+    def rest(self) -> float:
+        """The weight of what a device waits for, work and copies included."""
+        return 1.0 - sum(weight for _, weight in self.weights)
 
     def role(self, value: int, op: int) -> Role | None:
         """The role of a value that moves around an op (or `PROGRAM`); None where roles do not matter."""
@@ -68,11 +82,50 @@ class Exposure:
         """The share of a collective on a value around an op that counts."""
         return self.share(kind, self.role(value, op))
 
-    def seconds(self, cost: PlanCost) -> float:
-        """Seconds of a step that count: compute, copies, and the shares of collectives."""
+    def on_links(self, prices: StepPrices, kind: str, atoms: Sequence[int]) -> float:
+        """Weighted seconds that links work for each byte that the price of a step is proportional to."""
+        if not self.weights:
+            return 0.0
+        busy = prices.link_seconds(kind, atoms)
+        return sum(weight * busy.get(link, 0.0) for link, weight in self.weights)
+
+    def counted_s(
+        self, prices: StepPrices, kind: str, atoms: Sequence[int], bytes_: float, seconds: float, share: float
+    ) -> float:
+        """What counts of one execution of a collective: a share of its seconds, and what it makes links work.
+
+        bytes_: those that its price is proportional to.
+        """
+        return seconds * share * self.rest + bytes_ * self.on_links(prices, kind, atoms)
+
+    def waited_s(self, cost: PlanCost) -> float:
+        """Seconds for which a device waits: compute, copies, and the shares of collectives that count."""
         if self.order is None:
             return cost.step_s
         exposed = sum(
             r.seconds * r.times * self.share(r.kind, self.order.role(r), r.behind) for r in cost.rows if r.is_collective
         )
         return cost.compute_s + cost.local_s + exposed
+
+    def seconds(self, cost: PlanCost, prices: StepPrices) -> float:
+        """Seconds of a step as the objective counts them."""
+        waited_s = self.waited_s(cost)
+        return waited_s if self.order is None else max(waited_s, *link_work(cost, prices).values(), 0.0)
+
+    def mean_s(self, cost: PlanCost, prices: StepPrices) -> float:
+        """The weighted mean of what a device waits for and what links work: never more than `seconds`."""
+        waited_s = self.waited_s(cost)
+        if not self.weights:
+            return waited_s
+        busy = link_work(cost, prices)
+        return self.rest * waited_s + sum(weight * busy.get(link, 0.0) for link, weight in self.weights)
+
+
+def link_work(cost: PlanCost, prices: StepPrices) -> dict[str, float]:
+    """Seconds of a step for which each link is busy; latencies are left out."""
+    busy: dict[str, float] = {}
+    for row in cost.rows:
+        if row.is_collective:
+            for link, per_byte in prices.link_seconds(row.kind, row.atoms).items():
+                busy[link] = busy.get(link, 0.0) + per_byte * row.bytes * row.times
+    return busy

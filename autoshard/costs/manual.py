@@ -1,6 +1,6 @@
 """The cost of the body of a user's `shard_map`: its ops on local types, and the user's own collectives (S2.11)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,18 +71,4 @@ def _compute_s(op: Op, program: Program, fusion: Fusion, prices: StepPrices, tri
     return total
 
 
-def manual_s(
-    op: Op,
-    program: Program,
-    fusion: Fusion,
-    prices: StepPrices,
-    counts: Callable[[str, int, int], float],
-    trips: int = 1,
-) -> float:
-    """Seconds of one execution of a user's shard_map. counts: the share of a collective (its kind, value and op)."""
-    rows = manual_collectives(op, program, prices, trips)
-    communication = sum(r.seconds * r.times * counts(r.kind, r.value, r.op.id) for r in rows)
-    return manual_compute_s(op, program, fusion, prices, trips) + communication
-
-
-__all__ = ["ManualCollective", "body_trips", "manual_collectives", "manual_compute_s", "manual_s"]
+__all__ = ["ManualCollective", "body_trips", "manual_collectives", "manual_compute_s"]

@@ -30,6 +30,7 @@ class StepPrices:
     machine: Machine
     mesh: AtomMesh
     _constants: dict[tuple[str, tuple[int, ...]], tuple[float, float]] = field(default_factory=dict)
+    _links: dict[tuple[str, tuple[int, ...]], dict[str, float]] = field(default_factory=dict)
     _kinds: tuple[Program, Mapping[int, WorkKind]] | None = None  # of the ops of a program
     _travels: Travels | None = None  # of the values of a program
     _updated: tuple[Program, frozenset[int]] | None = None  # values of a program that are written in place
@@ -82,6 +83,17 @@ class StepPrices:
                     beta *= self.mesh.size(atoms)
                 self._constants[key] = (float(alpha), float(beta))
         return self._constants[key]
+
+    def link_seconds(self, kind: str, atoms: Sequence[int]) -> dict[str, float]:
+        """Seconds that each link works per byte of the *local* operand or result named in `step_s`; none locally."""
+        if kind in _LOCAL:
+            return {}
+        key = (kind, tuple(sorted(atoms)))
+        if key not in self._links:
+            whole = self.mesh.size(atoms) if kind == StepKind.ALL_TO_ALL else 1
+            busy = self.machine.link_seconds(kind, self.parts(key[1]))
+            self._links[key] = {link: per_byte * whole for link, per_byte in busy.items()}
+        return self._links[key]
 
     @property
     def scatters_tiles(self) -> bool:

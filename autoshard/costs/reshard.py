@@ -347,14 +347,15 @@ class ReshardTables:
         shapes = np.array([lay.local_shape(type_.shape, self.mesh) for lay in nodes], np.int64).reshape(len(nodes), -1)
         local = shapes.prod(axis=1, dtype=np.float64) * element
         used, places = np.unique(graph.numbers[number], return_inverse=True)
-        prices = np.zeros((len(used), 3))
+        prices = np.zeros((len(used), 4))
         for row, step in enumerate(graph.steps[k] for k in used.tolist()):
             alpha, beta = self.prices.constants(step.kind, step.atoms)
             behind = travel.behind(step.kind, self.mesh.size(step.atoms), beta)
             share = self.exposure.share(step.kind, role, behind)
             moved = beta * travel.share(step.kind)
-            prices[row] = (alpha * travel.latency(step.kind), moved, share)
-        alpha, beta, share = prices[places].T
+            linked = self.exposure.on_links(self.prices, step.kind, step.atoms) * travel.share(step.kind)
+            prices[row] = (alpha * travel.latency(step.kind), moved, share * self.exposure.rest, linked)
+        alpha, beta, share, linked = prices[places].T
         moved = np.zeros(len(number))
         before, after = local[graph.sources[number]], local[graph.targets[number]]
         devices = np.array([self.mesh.size(graph.steps[k].atoms) for k in used.tolist()], np.float64)[places]
@@ -362,6 +363,7 @@ class ReshardTables:
         for kind in StepKind:
             those = kinds == kind
             moved[those] = step_bytes(kind, before[those], after[those], devices[those])
+        linked = linked * moved
         scatters = kinds == StepKind.REDUCE_SCATTER
         if self.prices.scatters_tiles and scatters.any():
             dims = np.array([graph.steps[k].dim for k in graph.numbers[number[scatters]].tolist()], np.int64)
@@ -371,4 +373,4 @@ class ReshardTables:
                 alpha[edge] = constants[0] * travel.latency(StepKind.ALL_REDUCE)
                 beta[edge] = constants[1] * travel.share(StepKind.ALL_REDUCE)
                 moved[edge] = before[edge]
-        return np.maximum((alpha + beta * moved) * share, 1e-15)  # a zero would read as "no edge"
+        return np.maximum((alpha + beta * moved) * share + linked, 1e-15)  # a zero would read as "no edge"

@@ -5,7 +5,8 @@
 - upper: nothing overlaps. The sum of all ops, copies and collectives; the solver minimises it.
 - estimate: work and copies one after another, plus the share of each collective that is not hidden. The profile says
   what share of each kind overlaps with other work; a collective between two matmuls (`critical.py`) is waited for.
-  This sum alone is what the objective *overlap* minimises (`waited_s`); an estimate is never below the lower bound.
+  An estimate is never below the lower bound. The objective *overlap* minimises the greater of this sum (`waited_s`) and
+  of what each link works (`overlap_s`).
 - likely: the estimate with matmuls at the shares of the peak that training runs reach on this machine, the same that
   `autoshard cost --model` takes: `matmul_efficiency`, and `attention_efficiency` for attention's (`is_batched_matmul`).
   On a machine without such shares it is the estimate, and where prices have shares already (`compiled_work`).
@@ -19,7 +20,7 @@ of the group (V of each, twice for all-reduces: two passes), as in MaxText's sha
 peak times the links' seconds per byte; the step is compute bound for this group iff its own ratio is larger.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -47,6 +48,8 @@ from autoshard.program.schedule import Schedule
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.steps import StepKind
 
+NO_LINKS = ("matrix unit", "vector unit", "memory", "host link")
+"""Parts of the machine that no collective uses."""
 PASSES = {"all_reduce": 2}
 """Passes of a kind of collective over the array; an all-reduce is a reduce-scatter and an all-gather."""
 
@@ -91,7 +94,7 @@ class GroupIntensity:
 class StepTime:
     """Seconds of a step and what they are made of.
 
-    waited_s: seconds for which a device waits, as the objective *overlap* counts them.
+    waited_s: seconds for which a device waits; what objective *overlap* counts, if no link works for longer.
     resources_s: seconds that each part of the machine is busy (``matrix unit``, ``vector unit``, ``memory``, links).
     bound: the busiest part. mfu, hfu: for the lower, estimated, upper and likely seconds.
     """
@@ -112,11 +115,21 @@ class StepTime:
     hfu: dict[str, float]
     groups: tuple[GroupIntensity, ...]
 
+    @property
+    def overlap_s(self) -> float:
+        """Seconds of the step as objective *overlap* counts them."""
+        return overlap_s(self.waited_s, self.resources_s)
+
     def to_dict(self) -> dict[str, Any]:
         """The figures as plain data for plan.json."""
         data = asdict(self)
         data["groups"] = [asdict(g) for g in self.groups]
         return data
+
+
+def overlap_s(waited_s: float, resources_s: Mapping[str, float]) -> float:
+    """What objective *overlap* counts: what a device waits for, or the busiest link where that works for longer."""
+    return max(waited_s, *(seconds for name, seconds in resources_s.items() if name not in NO_LINKS), 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from autoshard.costs.exposure import Exposure
 from autoshard.costs.fusion import Fusion
-from autoshard.costs.manual import manual_s
+from autoshard.costs.manual import manual_collectives, manual_compute_s
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.reshard import ReshardTable, ReshardTables
 from autoshard.costs.roofline import op_seconds
@@ -109,7 +109,8 @@ def _inside_seconds(
             local = space.operand_layouts[exchange.operand][s].local_shape(type_.shape, mesh)
             size = exchange.elements(local) * dtype_bytes(type_.dtype)
             share = exposure.share_of("permute", op.operands[exchange.operand], op.id)
-            out[s] += prices.step_s("permute", exchange.atoms, size, size) * share
+            seconds = prices.step_s("permute", exchange.atoms, size, size)
+            out[s] += exposure.counted_s(prices, "permute", exchange.atoms, size, seconds, share)
     if rule.combiner == "add":
         return out
     for s, placement in enumerate(space.placements):
@@ -119,8 +120,20 @@ def _inside_seconds(
             local = np.prod(space.result_layouts[k][s].local_shape(type_.shape, mesh), dtype=float)
             held = local * type_.bytes / max(1, type_.elements)
             share = exposure.share_of("all_reduce", result, op.id)
-            out[s] += prices.step_s("all_reduce", atoms, held, held) * share
+            seconds = prices.step_s("all_reduce", atoms, held, held)
+            out[s] += exposure.counted_s(prices, "all_reduce", atoms, held, seconds, share)
     return out
+
+
+def _manual_seconds(
+    op: Op, program: Program, fusion: Fusion, prices: StepPrices, exposure: Exposure, trips: int
+) -> float:
+    """Seconds of one execution of a user's shard_map."""
+    communication = 0.0
+    for row in manual_collectives(op, program, prices, trips):
+        share = exposure.share_of(row.kind, row.value, row.op.id)
+        communication += exposure.counted_s(prices, row.kind, row.atoms, row.bytes, row.seconds, share) * row.times
+    return manual_compute_s(op, program, fusion, prices, trips) * exposure.rest + communication
 
 
 def price_nodes(
@@ -137,7 +150,7 @@ def price_nodes(
     cache: dict[object, np.ndarray] = {}
     for node in collected.nodes:
         if node.kind is NodeKind.BOUNDARY and node.op is not None:
-            seconds = manual_s(ops[node.op], program, fusion, prices, exposure.share_of, trips)
+            seconds = _manual_seconds(ops[node.op], program, fusion, prices, exposure, trips)
             node.costs = np.full(1, seconds * node.weight)
         if node.op is None or node.space is None:
             continue
@@ -150,7 +163,7 @@ def price_nodes(
             tuple(op.operands.index(v) for v in op.operands),  # what is given twice is read once
         )  # fmt: skip
         if key not in cache:
-            seconds = op_seconds(op, program, node.space.shards, fusion, prices)
+            seconds = op_seconds(op, program, node.space.shards, fusion, prices) * exposure.rest
             cache[key] = seconds + _inside_seconds(op, program, node, mesh, prices, exposure)
         if (key, node.weight) not in cache:
             cache[key, node.weight] = cache[key] * node.weight

@@ -27,15 +27,20 @@ Amounts = Sequence[np.ndarray | None]
 
 
 def price_host(
-    collected: Collected, program: Program, mesh: AtomMesh, ties: Mapping[int, int], prices: StepPrices
+    collected: Collected,
+    program: Program,
+    mesh: AtomMesh,
+    ties: Mapping[int, int],
+    prices: StepPrices,
+    exposure: Exposure,
 ) -> None:
     """Add the seconds of copies between host and device to the nodes whose layouts decide how much is copied."""
     for value in brought(program):
         port = collected.definition[value]
-        _add(collected, port, _bytes(port, program, value, mesh), prices)
+        _add(collected, port, _bytes(port, program, value, mesh), prices, exposure.rest)
     for slot in sent(program):
         port = _output_port(collected, program, ties, slot)
-        _add(collected, port, _bytes(port, program, program.body.results[slot], mesh), prices)
+        _add(collected, port, _bytes(port, program, program.body.results[slot], mesh), prices, exposure.rest)
 
 
 def price_orders(
@@ -54,12 +59,14 @@ def price_orders(
             port = collected.definition[permute.value]
         node = collected.nodes[port.node]
         share = exposure.share_of("permute", permute.value, PROGRAM)
-        node.costs = node.costs + permute.seconds * share * node.weight
+        seconds = exposure.counted_s(prices, "permute", permute.atoms, permute.bytes, permute.seconds, share)
+        node.costs = node.costs + seconds * node.weight
 
 
-def _add(collected: Collected, port: Port, amounts: np.ndarray, prices: StepPrices) -> None:
+def _add(collected: Collected, port: Port, amounts: np.ndarray, prices: StepPrices, rest: float) -> None:
     node = collected.nodes[port.node]
-    node.costs = node.costs + np.array([prices.machine.host_copy_s(float(b)) for b in amounts]) * node.weight
+    seconds = np.array([prices.machine.host_copy_s(float(b)) for b in amounts])
+    node.costs = node.costs + seconds * (rest * node.weight)
 
 
 def _bytes(port: Port, program: Program, value: int, mesh: AtomMesh) -> np.ndarray:

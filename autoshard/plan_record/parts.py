@@ -49,7 +49,9 @@ class BoundProof(Part):
     of: whether of the plan's bound, of the optimum all at once beside its stages, or of a stage; or of a refusal.
     bound: in ticks; None in a refusal, where the proof is that there is no plan.
     limit: bytes that the network was held to; moments: at which it knew of what depends on several decisions; shares:
-    whether repeated layers share their decisions there, where they do in the plan. data: the certificate, in base64.
+    whether repeated layers share their decisions there, where they do in the plan. weights: of links by name, where it
+    counts a weighted mean of what devices wait for and what links work (objective overlap). data: the certificate, in
+    base64.
     """
 
     of: Literal["plan", "joint", "stage", "refusal"]
@@ -58,6 +60,7 @@ class BoundProof(Part):
     moments: dict[str, tuple[int, ...]] | None
     data: str = Field(repr=False)
     shares: bool = True
+    weights: dict[str, Number] = {}
 
 
 _PLACED = {str: {str: [[str]]}}

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from autoshard.errors import AutoshardError, InfeasibleError
 from autoshard.planning.certified import Proved
 from autoshard.planning.contradiction import contradiction
-from autoshard.planning.decide import search_plan
 from autoshard.planning.decision import Decision
 from autoshard.planning.model import Model
 from autoshard.planning.no_plan import NoAnswerError
+from autoshard.planning.over_links import search_over_links
 from autoshard.search_options import SearchOptions
 from autoshard.solver.solution import Stopped
 
@@ -23,7 +23,7 @@ _LEAST_EFFORT = 1e-3
 def answer(model: Model, options: SearchOptions | None = None, *, starts: Sequence[Sequence[int]] = ()) -> Decision:
     """As `decide`; where there is no plan the error names the smallest set of statements at odds, and what helps."""
     try:
-        return search_plan(model, options, starts=starts)
+        return search_over_links(model, options, starts=starts)
     except NoAnswerError as end:
         raise explained(end, options) from None
 

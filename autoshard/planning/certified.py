@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from autoshard.costs.exposure import Weights
 from autoshard.errors import InputError, in_words
 from autoshard.plan_record import BoundProof
 from autoshard.planning.model import Model
@@ -27,7 +28,8 @@ class Proved:
     bound: in ticks; None where what is proved is that the network has no assignment, so that there is no plan. limit:
     bytes per device that the network was held to, None for no limit; moments: at which it knew of what depends on
     several decisions (`Model.within`), None for those of definitions and shared copies only. shares: repeated layers
-    share their decisions in it where they do in the problem; else each layer decides for itself.
+    share their decisions in it where they do in the problem; else each layer decides for itself. weights: of links,
+    where it counts a mean (`planning.over_links`).
     """
 
     bound: int | None
@@ -35,6 +37,7 @@ class Proved:
     limit: int | None = None
     moments: Moments | None = None
     shares: bool = True
+    weights: Weights = ()
 
     @staticmethod
     def by(solution: Solution, limit: int | None = None, moments: Moments | None = None) -> "Proved | None":
@@ -60,7 +63,10 @@ class Proved:
         if self.moments is not None:
             moments = {str(k): tuple(sorted(v)) for k, v in sorted(self.moments.items())}
         data = base64.b64encode(self.certificate).decode()
-        return BoundProof(of=of, bound=self.bound, limit=self.limit, moments=moments, data=data, shares=self.shares)
+        return BoundProof(
+            of=of, bound=self.bound, limit=self.limit, moments=moments, data=data, shares=self.shares,
+            weights=dict(self.weights),
+        )  # fmt: skip
 
     @staticmethod
     def from_dict(data: Any) -> "Proved":
@@ -75,6 +81,9 @@ class Proved:
             limit = None if data["limit"] is None else int(data["limit"])
             certificate, shares = base64.b64decode(data["data"], validate=True), bool(data.get("shares", True))
             bound = None if data["bound"] is None else int(data["bound"])
-            return Proved(bound, certificate, limit, moments, shares)
+            weights = tuple((str(link), float(weight)) for link, weight in (data.get("weights") or {}).items())
+            if not all(0 <= weight <= 1 for _, weight in weights) or sum(weight for _, weight in weights) > 1:
+                raise ValueError("its weights of links are no parts of 1")
+            return Proved(bound, certificate, limit, moments, shares, weights)
         except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as problem:
             raise InputError(f"the certificate of the plan cannot be read: {in_words(problem)}") from None

@@ -11,7 +11,6 @@ import numpy as np
 
 from autoshard.costs.memory import MemoryProfile
 from autoshard.costs.price import PlanCost, price
-from autoshard.costs.steptime import step_time
 from autoshard.plan_record import BoundProof, JointOptimum, StageRecord
 from autoshard.planning.certified import Proved
 from autoshard.planning.model import Model, Problem
@@ -24,9 +23,8 @@ from autoshard.units import seconds_text
 
 STOPPED_BY_USER = "the run was stopped by the user"
 """The note of a plan whose search Ctrl-C ended."""
-
-CLOSE = 1.01
-"""Up to so many times what is counted, what a part of the machine needs is no news."""
+STOPPED_BY_TIME = "the run was stopped by the time limit"
+"""The note of a plan whose search the time limit ended."""
 
 Known = tuple[Solution, Schedule, MemoryProfile]
 """A plan within the memory limit, as a solution."""
@@ -173,25 +171,6 @@ def assumptions(problem: Problem) -> list[str]:
     return out
 
 
-def busier_than_counted(model: Model, schedule: Schedule, cost: PlanCost) -> list[str]:
-    """A note where a part of the machine is busy for longer than *overlap* counts in all.
-
-    That objective takes the share of each collective that hides by itself; it does not see that all of them together,
-    hidden or not, may need longer on one link than the whole step that it counts.
-    """
-    problem = model.problem
-    if problem.objective != "overlap":
-        return []
-    step = step_time(problem.program, schedule, problem.machine, cost, model.fusion, trips=problem.trips)
-    if step.lower_s <= CLOSE * step.waited_s:
-        return []
-    return [
-        f"{step.bound} is busy for {seconds_text(step.lower_s)} of each step, longer than the "
-        f"{seconds_text(step.waited_s)} that objective overlap counts for this plan: a plan that moves less may be "
-        "quicker (autoshard objectives --search shows that of objective serial)"
-    ]
-
-
 def finish(
     model: Model,
     solution: Solution,
@@ -217,22 +196,23 @@ def finish(
     cost = price(problem.program, schedule, model.fusion, model.prices, problem.trips)
     extra = model.memory_price_s(solution.assignment)
     rounding = model.encoded.rounding_s
-    objective = model.seconds(cost) + extra
-    assert abs(objective - solution.cost * tick) <= rounding + 1e-6 * objective + 1e-12, (
-        f"the schedule costs {objective} s, the network says {solution.cost * tick} s"
+    counted = model.network_s(cost) + extra
+    assert abs(counted - solution.cost * tick) <= rounding + 1e-6 * counted + 1e-12, (
+        f"the schedule costs {counted} s, the network says {solution.cost * tick} s"
     )
+    objective = max(counted, model.seconds(cost) + extra)
     bound_s = min(max(bound * tick - rounding, model.encoded.least_s), objective)
-    notes = [*assumptions(problem), *busier_than_counted(model, schedule, cost)]
+    notes = assumptions(problem)
     if not np.isfinite(bound_s) or bound_s <= 0:
         bound_s = 0.0
     if model.repeats.shared:
         notes.append(model.repeats.note)
-    status = "optimal" if bound == solution.cost else "feasible"
+    status = "optimal" if bound == solution.cost and objective - counted <= rounding else "feasible"
     stopped = solution.stopped
     if stopped is Stopped.INTERRUPT or interrupted_in(rounds):
         notes.append(STOPPED_BY_USER)
     if stopped is Stopped.TIME:
-        notes.append("the run was stopped by the time limit")
+        notes.append(STOPPED_BY_TIME)
     elif stopped is Stopped.GAP:
         notes.append("the search ended at the accepted gap")
     elif stopped is Stopped.COPIES:

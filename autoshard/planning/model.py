@@ -1,19 +1,18 @@
-"""A planning problem, and its network with all that baselines, solving and decoding share."""
+"""The network of a planning problem, with all that baselines, solving and decoding share."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from autoshard.constraints import MatchedGroup, MatchedPin, Restriction
 from autoshard.constraints.groups import spread_pins
 from autoshard.constraints.tied_outputs import own_outputs, padded_inputs
 from autoshard.costmodels.machine import Machine
 from autoshard.costs import liveness as liveness_model
 from autoshard.costs.apart import fusion_on
-from autoshard.costs.exposure import Exposure, Objective
+from autoshard.costs.exposure import Exposure, Objective, Weights
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.liveness import Liveness
 from autoshard.costs.memory import MemoryProfile, live_bytes, simulate
@@ -36,18 +35,17 @@ from autoshard.formulation.memory import Chosen, Memory, in_units, left_by
 from autoshard.formulation.quantities import Quantities
 from autoshard.formulation.repeats import Repeats, find_repeats
 from autoshard.formulation.restrict import restrict_nodes
-from autoshard.placements.atoms import choose_atoms, stated_splits
 from autoshard.placements.partial import PartialReach
 from autoshard.placements.space import OpSpace
 from autoshard.planning.axis_orders import axis_orders
 from autoshard.planning.conflicts import check_layouts, implied_pins
 from autoshard.planning.heap import give_back
+from autoshard.planning.problem import Problem
 from autoshard.program.program import Program
 from autoshard.program.schedule import Schedule
 from autoshard.program.ties import layout_ties
 from autoshard.search_options import Progress
 from autoshard.sharding.layout import AtomMesh
-from autoshard.sharding.mesh import Mesh
 from autoshard.solver.garbage import uncollected
 from autoshard.solver.network import CostNetwork, less_room
 from autoshard.solver.solution import Solution
@@ -60,78 +58,6 @@ PRICED_ENTRIES = 300_000
 _ADVICE = "raise it, use fewer mesh axes, or write repeated layers as a scan"
 _LOOK_AGAIN = 0.9
 """The bytes that plans hold are worked out again when the limit leaves at most this share of the choices before."""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A program on a machine under hard statements: what planning decides.
-
-    host_limit: bytes that the host may hold for each device. device_limit: True where nobody stated the memory limit,
-    and it is the room that the device has. trips: assumed number of iterations of while loops whose count is not known.
-    later: where these are the pins of a stage, those of the whole problem. They demand nothing here, but plans may have
-    what they need: their orders of axes, and outputs in other layouts than the inputs that they replace. by_name:
-    whether stages by names of strategies place axes.
-    """
-
-    program: Program
-    mesh: AtomMesh
-    machine: Machine
-    pins: tuple[MatchedPin, ...] = ()
-    memory_limit: int | None = None
-    trips: int = 1
-    share_repeats: bool = True
-    groups: tuple[MatchedGroup, ...] = ()
-    restrictions: tuple[Restriction, ...] = ()
-    host_limit: int | None = None
-    device_limit: bool = False
-    objective: Objective = "serial"
-    later: tuple[MatchedPin, ...] = ()
-    by_name: bool = False
-
-    @property
-    def statements(self) -> tuple[MatchedPin | MatchedGroup | Restriction, ...]:
-        """All statements but the memory limit: pins, groups, restrictions."""
-        return (*self.pins, *self.groups, *self.restrictions)
-
-    @staticmethod
-    def make(
-        program: Program,
-        mesh: Mesh,
-        machine: Machine,
-        *,
-        pins: Sequence[MatchedPin] = (),
-        memory_limit: int | None = None,
-        sub_axes: Mapping[str, Sequence[int]] | None = None,
-        trips: int = 1,
-        share_repeats: bool = True,
-        groups: Sequence[MatchedGroup] = (),
-        restrictions: Sequence[Restriction] = (),
-        host_limit: int | None = None,
-        device_limit: bool = False,
-    ) -> "Problem":
-        """The problem on the refined mesh: axes are split as statements and `sub_axes` say, and as the program needs;
-        with an empty `sub_axes` as statements say only.
-        """
-        stated = [pin.sharding for pin in pins] + [s for r in restrictions for s in r.shardings]
-        splits = {**stated_splits(stated, mesh), **(sub_axes or {})}
-        whole = sub_axes is not None and not sub_axes
-        atoms = AtomMesh.split(mesh, splits) if whole else choose_atoms(program, mesh, splits)
-        return Problem(
-            program, atoms, machine, tuple(pins), memory_limit, trips, share_repeats, tuple(groups),
-            tuple(restrictions), host_limit, device_limit,
-        )  # fmt: skip
-
-    def under(self, pins: Sequence[MatchedPin]) -> "Problem":
-        """The problem of a stage, in which some of the pins are in force: each plan of this problem is one of it."""
-        return replace(self, pins=tuple(pins), later=self.pins)
-
-    def minimising(self, objective: Objective) -> "Problem":
-        """The same problem with another objective."""
-        return replace(self, objective=objective)
-
-    def staged_by_name(self, by_name: bool) -> "Problem":
-        """The same problem, decided in stages by names of strategies, or not."""
-        return replace(self, by_name=by_name)
 
 
 @dataclass(frozen=True)
@@ -150,6 +76,7 @@ class Shared:
     reach: PartialReach
     prices: StepPrices
     objective: Objective
+    weights: Weights
     exposure: Exposure
     tables: ReshardTables
     spaces: dict[object, OpSpace]
@@ -158,17 +85,23 @@ class Shared:
     def of(problem: Problem) -> "Shared":
         """The analyses and empty price tables for the program of a problem."""
         prices = StepPrices(problem.machine, problem.mesh)
-        exposure = Exposure.of(problem.objective, problem.program, problem.machine)
+        exposure = Exposure.of(problem.objective, problem.program, problem.machine, problem.weights)
         return Shared(
             problem.program, problem.mesh, problem.machine, axis_orders(problem),
-            *_analysed(problem.program, problem.mesh, problem.machine), prices, problem.objective, exposure,
-            ReshardTables(problem.mesh, prices, exposure, _lengths), {},
+            *_analysed(problem.program, problem.mesh, problem.machine), prices, problem.objective, problem.weights,
+            exposure, ReshardTables(problem.mesh, prices, exposure, _lengths), {},
         )  # fmt: skip
+
+    def weighing(self, weights: Weights) -> "Shared":
+        """The same for models that count a weighted mean."""
+        exposure = replace(self.exposure, weights=weights)
+        tables = ReshardTables(self.mesh, self.prices, exposure, _lengths)
+        return replace(self, weights=weights, exposure=exposure, tables=tables)
 
     def fits(self, problem: Problem) -> bool:
         """Whether a model of this problem may use them: the same program, machine, mesh and orders."""
         same = self.program is problem.program and self.machine is problem.machine
-        same = same and self.objective == problem.objective
+        same = same and (self.objective, self.weights) == (problem.objective, problem.weights)
         return same and self.mesh == problem.mesh and self.orders == axis_orders(problem)
 
 
@@ -178,7 +111,8 @@ class Model:
 
     fusion, liveness, prices: analyses of the program and prices on its machine. collected, encoded, repeats: the
     decisions, the network of all layers, and the quotient that is solved. ties: output slot -> input value that the
-    output replaces. counts, on_host: amounts that stated limits other than the memory limit are about.
+    output replaces. counts, on_host: amounts that stated limits other than the memory limit are about. fixed:
+    placements that its plans must have.
     """
 
     problem: Problem
@@ -192,6 +126,7 @@ class Model:
     ties: dict[int, int]
     counts: tuple[Count, ...] = ()
     on_host: Amounts = ()
+    fixed: tuple[Fixed, ...] = ()
     _memory: list[Memory] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def with_limit(self, limit: int | None, taken: np.ndarray | None = None) -> CostNetwork:
@@ -255,7 +190,11 @@ class Model:
 
     def seconds(self, cost: PlanCost) -> float:
         """Seconds of a priced schedule as the objective counts them, without the minute price on memory."""
-        return self.shared.exposure.seconds(cost)
+        return self.shared.exposure.seconds(cost, self.prices)
+
+    def network_s(self, cost: PlanCost) -> float:
+        """Seconds of a priced schedule as the network counts them: the objective, or what is never more than it."""
+        return self.shared.exposure.mean_s(cost, self.prices)
 
     def schedule(self, assignment: Sequence[int]) -> Schedule:
         """The schedule of an assignment of the quotient network."""
@@ -323,7 +262,7 @@ def build_model(
         narrow(collected, program, placements)
     say("pricing ops and reshards")
     price_nodes(collected, program, mesh, fusion, prices, shared.exposure, problem.trips)
-    price_host(collected, program, mesh, ties, prices)
+    price_host(collected, program, mesh, ties, prices, shared.exposure)
     price_orders(collected, program, mesh, ties, prices, shared.exposure)
     encoded = encode(collected, program, mesh, shared.tables, check=check)
     encoded = with_groups(encoded, collected, program, mesh, problem.groups, ties)
@@ -337,7 +276,9 @@ def build_model(
         give_back()
     if problem.host_limit is not None:
         check_host(on_host, problem.host_limit)
-    return Model(problem, shared, fusion, liveness, prices, collected, encoded, repeats, ties, counts, on_host)
+    return Model(
+        problem, shared, fusion, liveness, prices, collected, encoded, repeats, ties, counts, on_host, tuple(fixed)
+    )
 
 
 def _lengths(starts: Any, targets: Any, lengths: Any) -> Any:

@@ -23,10 +23,11 @@ from autoshard.formulation.pieces import holds
 from autoshard.plan_record import JointOptimum, StageRecord
 from autoshard.planning.answer import answer
 from autoshard.planning.certified import Proved
-from autoshard.planning.decide import decide
 from autoshard.planning.decision import Decision
 from autoshard.planning.keep import Dropped, Keeper
-from autoshard.planning.model import Model, Problem, build_model
+from autoshard.planning.model import Model, build_model
+from autoshard.planning.over_links import decide_over_links
+from autoshard.planning.problem import Problem
 from autoshard.planning.relaxed import CHOSEN, PROPAGATED, priced, relaxed_note, relaxed_words, still_missing
 from autoshard.planning.spread import factor_cuts, spread
 from autoshard.planning.stage_proofs import left_out, placed_words
@@ -239,7 +240,7 @@ class _Run:
         )
         assignments = [assignment_of(model.collected, model.encoded, model.repeats, plan) for plan in known]
         starts = [start for start in assignments if start is not None]
-        return decide(model, self.options.part(1 / share), starts=starts)
+        return decide_over_links(model, self.options.part(1 / share), starts=starts)
 
     def _unlimited(self, part: Problem, share: int, fixed: Sequence[Fixed]) -> Decision:
         decision = self._solve(replace(part, memory_limit=None), fixed, share, ())

@@ -25,8 +25,9 @@ from autoshard.formulation.assign import assignment_of
 from autoshard.formulation.domains import satisfies
 from autoshard.placements.atoms import stated_splits
 from autoshard.plan_record import AskedRecord, PlanRecord, ToldChange, ToldLimit, ToldOptions
-from autoshard.planning import Decision, Model, Problem, answer, build_model, decide
+from autoshard.planning import Decision, Model, Problem, answer, build_model
 from autoshard.planning.named_stages import named_stages
+from autoshard.planning.over_links import decide_over_links
 from autoshard.planning.sharing import unpriced
 from autoshard.planning.stages import StagePlan, decide_staged, stated_stages
 from autoshard.program.as_json import plain
@@ -214,7 +215,7 @@ def decide_again(
         first = len(stages) if since is None else since
         stages = [replace(s, pins=(*s.pins, *kept)) if k >= first else s for k, s in enumerate(stages)]
         return decide_staged(model.problem, stages, options, joint_model=model, starts=starts)
-    return (answer if explain else decide)(model, options, starts=starts)
+    return (answer if explain else decide_over_links)(model, options, starts=starts)
 
 
 def stages_again(plan: PlanRecord, model: Model) -> list[StagePlan]:

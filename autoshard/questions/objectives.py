@@ -63,7 +63,7 @@ def price_objectives(plan: PlanRecord, *, search: bool = False, options: SearchO
     options: of the search; where not given, those that the plan was made with. Raises as planning does where no plan
     is found.
     """
-    own = Objectives(plan.objective, plan.cost.step_s, plan.step_time.waited_s)
+    own = Objectives(plan.objective, plan.cost.step_s, plan.step_time.overlap_s)
     if not search:
         return own
     options = options or options_of(plan)
@@ -71,13 +71,13 @@ def price_objectives(plan: PlanRecord, *, search: bool = False, options: SearchO
     found = decide_again(plan, model, options, explain=False)
     if found.interrupted:  # what half a search has is no optimum
         raise KeyboardInterrupt
-    waited = step_time(plan.program, found.schedule, plan.machine, found.cost, model.fusion, trips=plan.trips).waited_s
+    times = step_time(plan.program, found.schedule, plan.machine, found.cost, model.fusion, trips=plan.trips)
     before, after = plan.schedule, found.schedule
     differs = sum(
         before.form_before_use(v) != after.form_before_use(v)
         for v in before.definitions.keys() & after.definitions.keys()
     )
     other = OtherOptimum(
-        found.status, found.gap, found.cost.step_s, waited, found.memory.peak_bytes, differs
+        found.status, found.gap, found.cost.step_s, times.overlap_s, found.memory.peak_bytes, differs
     )  # fmt: skip
     return Objectives(own.objective, own.serial_s, own.overlap_s, other)

@@ -21,6 +21,7 @@ from autoshard.errors import AutoshardError, InputError, UnsupportedError
 from autoshard.formulation.assign import assignment_of
 from autoshard.plan_record import LeftOutRival, PlanRecord
 from autoshard.planning import Model, build_model
+from autoshard.planning.over_links import link_notes
 from autoshard.planning.sharing import unpriced
 from autoshard.program.as_json import schedule_to_json
 from autoshard.program.schedule import Schedule
@@ -174,8 +175,9 @@ def _calibrated_s(model: Model, schedule: Schedule, machine: Machine | None) -> 
     if machine is None:
         return None
     problem = model.problem
-    cost = price(problem.program, schedule, model.fusion, StepPrices(machine, schedule.mesh), problem.trips)
-    return Exposure.of("overlap", problem.program, machine).seconds(cost)
+    prices = StepPrices(machine, schedule.mesh)
+    cost = price(problem.program, schedule, model.fusion, prices, problem.trips)
+    return Exposure.of("overlap", problem.program, machine).seconds(cost, prices)
 
 
 def _check_by_cost(plan: PlanRecord) -> None:
@@ -262,12 +264,14 @@ def _plan_of(plan: P, model: Model, schedule: Schedule, assignment: Sequence[int
     extra = model.memory_price_s(assignment)
     objective_s = model.seconds(cost) + extra
     bound_s = min(plan.bound_s, objective_s)
-    tables = model.shared.tables
-    of_layouts = carry_notes(plan.program, plan.schedule, tables)
-    notes = (*(n for n in plan.notes if n not in of_layouts), *carry_notes(plan.program, schedule, tables))
+    ties = optimal and objective_s - plan.objective_s <= plan.rounding_s  # links may work for longer
+    tables, weights = model.shared.tables, () if plan.certificate is None else plan.certificate.weights
+    own = (*carry_notes(plan.program, plan.schedule, tables), *link_notes(model, plan.cost, weights))
+    others = (*carry_notes(plan.program, schedule, tables), *link_notes(model, cost, weights))
+    notes = (*(n for n in plan.notes if n not in own), *others)
     return replace(
         plan, schedule=schedule, cost=cost, memory=model.simulate(schedule), objective_s=objective_s,
         memory_price_s=extra, bound_s=bound_s, gap=max(0.0, objective_s - bound_s) / max(objective_s, 1e-30),
-        status="optimal" if optimal else "feasible", notes=notes, run={}, mesh_search=None, form=None, rivals=None,
+        status="optimal" if ties else "feasible", notes=notes, run={}, mesh_search=None, form=None, rivals=None,
         sharing=unpriced(model) if model.repeats.shared else None,
     )  # fmt: skip

@@ -181,6 +181,8 @@ MOST_INTENSITIES = 12
 
 
 def _cost(plan: Json) -> "list[RenderableType]":
+    from autoshard.costs.steptime import overlap_s
+
     cost = plan.get("cost", {})
     parts = {name: cost.get(key) for name, key in _TIMES.items()}
     shown = ", ".join(f"{name} {seconds_text(value)}" for name, value in parts.items() if value is not None)
@@ -195,9 +197,13 @@ def _cost(plan: Json) -> "list[RenderableType]":
     words = ", ".join(f"{name} {seconds_text(value)}" for name, value in busy)
     compared = "plans, baselines and bounds are compared by what a step takes at most, in which nothing overlaps"
     if (plan.get("options") or {}).get("objective") == "overlap":
-        compared = "plans, baselines and bounds are compared by the seconds for which a device waits"
+        compared = (
+            "plans, baselines and bounds are compared by the seconds for which a device waits, or by those that its "
+            "busiest link works where these are more"
+        )
     if "waited_s" in step:
-        both = f"serial {seconds_text(step['upper_s'])}, overlap {seconds_text(step['waited_s'])}"
+        overlap = overlap_s(step["waited_s"], step["resources_s"])
+        both = f"serial {seconds_text(step['upper_s'])}, overlap {seconds_text(overlap)}"
         compared = f"{compared}\nobjectives: {both} (autoshard objectives: what the other one would choose)"
     return [*out, table, compared, f"busy: {words}", *_intensities(step["groups"])]
 

@@ -41,7 +41,7 @@ class SearchWords(TypedDict, total=False):
     strategy: how to decide, by name (docs/strategies.md); by default ``staged`` where priorities are stated, otherwise
         ``joint``. Both start from the assignments of propagation and greedy.
     objective: what is minimised: ``serial``, seconds where nothing overlaps (the default), or ``overlap``, those for
-        which a device waits (docs/simulation.md).
+        which a device waits or, where these are more, for which its busiest link works (docs/simulation.md).
     form: how XLA gets the plan: ``explicit`` (collectives written out, the default), ``constraints`` (a sharding
         constraint on every value), or ``auto``: in which of the two a simulated step is quicker (docs/simulation.md).
     sub_axes: how to split mesh axes, ``{"model": (8, 2)}``; ``{}`` for whole axes; by default chosen from the program.

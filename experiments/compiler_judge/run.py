@@ -70,7 +70,7 @@ def run(case: Case, wanted: list[tuple[str, str]], compiles: bool = True) -> Ite
     from autoshard.frontends.jax.function import trace
     from autoshard.lowering.lower import lower
     from autoshard.plan_record import PLACED_FORMS
-    from autoshard.planning import Problem, build_model, decide
+    from autoshard.planning import Problem, answer, build_model
     from autoshard.search.baselines import price_baselines
     from autoshard.simulation.ahead import compiler_for
     from autoshard.simulation.clock import COLLECTIVES, MATMUL, OTHER_WORK
@@ -99,8 +99,9 @@ def run(case: Case, wanted: list[tuple[str, str]], compiles: bool = True) -> Ite
         """
         found: list[float] = []
         for on in (machine, calibrated):
-            cost = price(traced.program, schedule, fusion, StepPrices(on, schedule.mesh))
-            found += [cost.step_s, Exposure.of("overlap", traced.program, on).seconds(cost)]
+            steps = StepPrices(on, schedule.mesh)
+            cost = price(traced.program, schedule, fusion, steps)
+            found += [cost.step_s, Exposure.of("overlap", traced.program, on).seconds(cost, steps)]
         prices: dict[str, float] = dict(zip(PRICES, found, strict=True))
         if form in PLACED_FORMS:
             plan: Any = SimpleNamespace(program=traced.program, schedule=schedule, machine=calibrated, cost=cost)
@@ -117,7 +118,7 @@ def run(case: Case, wanted: list[tuple[str, str]], compiles: bool = True) -> Ite
         network = network_of(name if name in OURS else "ours (serial)")
         try:
             if name in OURS:
-                schedule = decide(network).schedule
+                schedule = answer(network).schedule
             else:
                 (priced,) = price_baselines(network, [name], model.logical_axes)
                 if priced.assignment is None:

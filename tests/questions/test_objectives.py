@@ -12,6 +12,7 @@ from autoshard import Pin, plan
 from autoshard.api.plans import Plan
 from autoshard.cli import main
 from autoshard.costs.exposure import Exposure
+from autoshard.costs.pricing import StepPrices
 from autoshard.verify import check_plan
 
 SPEC = jax.ShapeDtypeStruct
@@ -45,8 +46,11 @@ def test_a_plan_says_its_seconds_under_both_objectives(serial: Plan, overlap: Pl
     for one in (serial, overlap):
         told = one.objectives()
         step = one.to_dict()["cost"]["step_time"]
-        assert (told.serial_s, told.overlap_s) == (step["upper_s"], step["waited_s"])
-        assert told.overlap_s == Exposure.of("overlap", one.program, one.machine).seconds(one.cost)
+        links_s = (seconds for name, seconds in step["resources_s"].items() if name.startswith("ici"))
+        assert (told.serial_s, told.overlap_s) == (step["upper_s"], max(step["waited_s"], *links_s))
+        prices = StepPrices(one.machine, one.atoms)
+        counted_s = Exposure.of("overlap", one.program, one.machine).seconds(one.cost, prices)
+        assert told.overlap_s == pytest.approx(counted_s, rel=1e-12)
         assert told.other is None and told.loses_s is None
 
 
@@ -58,7 +62,7 @@ def test_the_other_optimum_is_what_planning_with_the_other_objective_finds(
     told = own.objectives(search=True)
     assert told.other is not None and told.loses_s is not None
     expected = rival.objectives()
-    assert told.other.status == "optimal"
+    assert told.other.status == rival.status
     other = "overlap_s" if mine == "serial" else "serial_s"
     assert getattr(told.other, other) == pytest.approx(getattr(expected, other), rel=1e-6)
     assert told.loses_s == pytest.approx(getattr(told, other) - getattr(told.other, other))
@@ -66,15 +70,19 @@ def test_the_other_optimum_is_what_planning_with_the_other_objective_finds(
     assert getattr(told, f"{mine}_s") <= getattr(told.other, f"{mine}_s") * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(("objective", "told"), [("overlap", True), ("serial", False)])
-def test_a_plan_says_where_a_link_is_busy_for_longer_than_overlap_counts(objective: str, told: bool) -> None:
-    # a weight of 32 MiB comes in cut over 4 GPUs and leaves whole: three quarters of it cross NVLink, at 450 GB/s
-    crossing_s = 2048 * 8192 * 2 * 3 / 4 / 450e9
+def gathered(objective: str) -> Plan:
+    """A weight of 32 MiB that comes in cut over 4 GPUs and leaves whole."""
     pins = [Pin("w", '[{"x"}, {}]'), Pin("out", "[{}, {}]")]
     weight = SPEC((2048, 8192), jnp.bfloat16)
-    found = plan(lambda w: 2 * w, weight, mesh={"x": 4}, hardware="h100", constraints=pins, objective=objective)
-    assert (found.objective_s < crossing_s) == told
-    assert any(note.startswith("nvlink is busy for 55.9 us of each step") for note in found.notes) == told
+    return plan(lambda w: 2 * w, weight, mesh={"x": 4}, hardware="h100", constraints=pins, objective=objective)
+
+
+def test_overlap_counts_no_less_than_the_busiest_link_works() -> None:
+    crossing_s = 2048 * 8192 * 2 * 3 / 4 / 450e9  # three quarters of the weight cross NVLink
+    found = gathered("overlap")
+    assert found.step_time.waited_s < crossing_s
+    assert found.objective_s == pytest.approx(crossing_s, rel=1e-4)
+    assert any("its busiest link (nvlink) works for 55.9 us" in note for note in found.notes)
 
 
 def test_where_nothing_overlaps_both_objectives_choose_the_same() -> None:

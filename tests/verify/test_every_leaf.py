@@ -27,6 +27,9 @@ UNSEEN = {
     # the default, and layers that decide for themselves where none are alike
     "certificate.shares": {"left out", "changed 0"},
     "stages.*.certificate.shares": {"left out", "changed 0"},
+    # none, as in plans of earlier versions
+    "certificate.weights": {"left out"},
+    "stages.*.certificate.weights": {"left out"},
     "stages.*.unlimited": {"left out"},
     # on trust: what baselines cost and hold, and why one cannot be; their order
     "baselines": {"reversed"},

@@ -28,7 +28,7 @@ from autoshard.verify.plan.program import PROGRAM_OP, Findings, read_graph
 from autoshard.verify.plan.rivals import check_rivals
 from autoshard.verify.plan.stages import check_stages
 from autoshard.verify.plan.statements import check_statements, pinned_outputs, pinned_unevenly
-from autoshard.verify.plan.step import check_step_time, counted_exposed_s
+from autoshard.verify.plan.step import check_step_time, overlapped_s
 from autoshard.verify.plan.work import kept, materialised
 
 FORMAT, VERSION = "autoshard-plan", 1
@@ -134,8 +134,8 @@ def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:
     facts.append(f"{sum(row.kind in COLLECTIVES for row in rows)} collectives with their bytes, seconds and executions")
     compute_s = pricer.compute_s(exists)
     priced = priced_bytes(flow, own, size)
-    exposed = counted_exposed_s(plan, pricer, rows, findings)
-    _guarded(findings, "cost", lambda: check_cost(plan, flow, rows, compute_s, priced, exposed, findings))
+    overlapped = overlapped_s(plan, pricer, rows, compute_s, findings)
+    _guarded(findings, "cost", lambda: check_cost(plan, flow, rows, compute_s, priced, overlapped, findings))
     _guarded(findings, "cost", lambda: check_step_time(plan, pricer, rows, exists, compute_s, findings))
     facts.append(f"objective {plan['objective_s']} s, bound {plan['bound_s']} s, gap {plan['gap']}{_estimate(plan)}")
     _guarded(findings, "shardings", lambda: _check_shardings(plan, flow, findings))

@@ -296,11 +296,11 @@ def check_cost(
     rows: list[Row],
     compute_s: float,
     held_bytes: int,
-    exposed_s: float | None,
+    overlapped_s: float | None,
     findings: Findings,
 ) -> None:
-    """Cost parts, objective, bound and gap. held_bytes: of everything the objective has a price on. exposed_s: of
-    collectives, where the objective counts only what a device waits for.
+    """Cost parts, objective, bound and gap. held_bytes: of everything the objective has a price on. overlapped_s:
+    seconds that the objective counts, where it is not the sum of all.
     """
     cost = plan["cost"]
     by_kind: dict[str, float] = {}
@@ -351,7 +351,7 @@ def check_cost(
     else:
         price_s = cost["memory_price_s"]
     objective = plan["objective_s"]
-    counted_s = step_s if exposed_s is None else compute_s + local_s + exposed_s
+    counted_s = step_s if overlapped_s is None else overlapped_s
     if not same(objective, counted_s + price_s):
         findings.add(
             "cost",

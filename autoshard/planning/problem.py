@@ -1,0 +1,89 @@
+"""A planning problem: a program on a machine under hard statements."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from autoshard.constraints import MatchedGroup, MatchedPin, Restriction
+from autoshard.costmodels.machine import Machine
+from autoshard.costs.exposure import Objective, Weights
+from autoshard.placements.atoms import choose_atoms, stated_splits
+from autoshard.program.program import Program
+from autoshard.sharding.layout import AtomMesh
+from autoshard.sharding.mesh import Mesh
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A program on a machine under hard statements: what planning decides.
+
+    host_limit: bytes that the host may hold for each device. device_limit: True where nobody stated the memory limit,
+    and it is the room that the device has. trips: assumed number of iterations of while loops whose count is not known.
+    later: where these are the pins of a stage, those of the whole problem. They demand nothing here, but plans may have
+    what they need: their orders of axes, and outputs in other layouts than the inputs that they replace. by_name:
+    whether stages by names of strategies place axes. weights: see `weighing`.
+    """
+
+    program: Program
+    mesh: AtomMesh
+    machine: Machine
+    pins: tuple[MatchedPin, ...] = ()
+    memory_limit: int | None = None
+    trips: int = 1
+    share_repeats: bool = True
+    groups: tuple[MatchedGroup, ...] = ()
+    restrictions: tuple[Restriction, ...] = ()
+    host_limit: int | None = None
+    device_limit: bool = False
+    objective: Objective = "serial"
+    later: tuple[MatchedPin, ...] = ()
+    by_name: bool = False
+    weights: Weights = ()
+
+    @property
+    def statements(self) -> tuple[MatchedPin | MatchedGroup | Restriction, ...]:
+        """All statements but the memory limit: pins, groups, restrictions."""
+        return (*self.pins, *self.groups, *self.restrictions)
+
+    @staticmethod
+    def make(
+        program: Program,
+        mesh: Mesh,
+        machine: Machine,
+        *,
+        pins: Sequence[MatchedPin] = (),
+        memory_limit: int | None = None,
+        sub_axes: Mapping[str, Sequence[int]] | None = None,
+        trips: int = 1,
+        share_repeats: bool = True,
+        groups: Sequence[MatchedGroup] = (),
+        restrictions: Sequence[Restriction] = (),
+        host_limit: int | None = None,
+        device_limit: bool = False,
+    ) -> "Problem":
+        """The problem on the refined mesh: axes are split as statements and `sub_axes` say, and as the program needs;
+        with an empty `sub_axes` as statements say only.
+        """
+        stated = [pin.sharding for pin in pins] + [s for r in restrictions for s in r.shardings]
+        splits = {**stated_splits(stated, mesh), **(sub_axes or {})}
+        whole = sub_axes is not None and not sub_axes
+        atoms = AtomMesh.split(mesh, splits) if whole else choose_atoms(program, mesh, splits)
+        return Problem(
+            program, atoms, machine, tuple(pins), memory_limit, trips, share_repeats, tuple(groups),
+            tuple(restrictions), host_limit, device_limit,
+        )  # fmt: skip
+
+    def under(self, pins: Sequence[MatchedPin]) -> "Problem":
+        """The problem of a stage, in which some of the pins are in force: each plan of this problem is one of it."""
+        return replace(self, pins=tuple(pins), later=self.pins)
+
+    def minimising(self, objective: Objective) -> "Problem":
+        """The same problem with another objective."""
+        return replace(self, objective=objective, weights=())
+
+    def weighing(self, weights: Weights) -> "Problem":
+        """The same problem, of which a weighted mean is minimised that is never more than its objective."""
+        return replace(self, weights=weights)
+
+    def staged_by_name(self, by_name: bool) -> "Problem":
+        """The same problem, decided in stages by names of strategies, or not."""
+        return replace(self, by_name=by_name)
