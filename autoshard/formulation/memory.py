@@ -198,6 +198,7 @@ class Memory:
         for cut in self._cuts(parts):
             number[cut.node] = add(cut.quantity, cut.boxes)
         for part in parts:
+            self.q.check()
             nodes = part.amounts.nodes
             if len(nodes) < 2:
                 node = number[nodes[0]] if nodes else 0

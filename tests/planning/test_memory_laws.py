@@ -136,16 +136,30 @@ def test_working_out_what_is_held_can_be_stopped_and_begun_again() -> None:
     assert calls == seen, "it is asked only while it is worked out"
 
 
-def too_late(model: Model, check: Any) -> Any:
-    check()
-    raise AssertionError("nobody was asked whether there is time left")
-
-
 def tight_mlp() -> tuple[Model, int]:
     """A model within less than its cheapest plan holds, and that limit."""
     program = program_of(mlp, *WIDE)
     limit = decide(build_model(problem(program, AXES))).memory.peak_bytes - 1
     return build_model(problem(program, AXES, memory_limit=limit)), limit
+
+
+def test_making_the_network_of_all_moments_can_be_stopped() -> None:
+    """In large programs it takes longer than a time limit may have left."""
+    model, limit = tight_mlp()
+    memory = model.memory
+    assert memory.excesses
+
+    def check() -> None:
+        raise Enough
+
+    memory.q.check = check
+    with pytest.raises(Enough):
+        model.within(limit, memory.all_of_them())
+
+
+def too_late(model: Model, check: Any) -> Any:
+    check()
+    raise AssertionError("nobody was asked whether there is time left")
 
 
 def test_a_time_limit_that_passes_meanwhile_gives_the_plan_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
