@@ -121,7 +121,7 @@ class InferenceAnswer:
     fits: bool  # weights and caches in the usable bytes; activations are small beside them
     least_devices: int  # fewest devices that hold all caches and one copy of the weights
     largest_batch: int  # largest batch whose caches fit beside the weights
-    critical_batch: float  # batch from which on the matmuls are compute bound
+    critical_batch: float  # batch from which on the matmuls are compute bound: `work_s` is `weights_s` there
     prefill_seconds: float  # one sequence of that context on the devices of a copy, at the peak rate
 
     def to_dict(self) -> dict[str, Any]:
@@ -200,9 +200,22 @@ def ask_inference(
         fits=held <= room,
         least_devices=int(-(-(weights + batch * cache) // room)),
         largest_batch=copies * max(0, int((group * room - weights) // cache)),
-        critical_batch=copies * weights / active / 2 * peak / rate,
+        critical_batch=copies * _critical_sequences(card, width * peak / (2 * rate)),
         prefill_seconds=length * card.least_train_flops_per_token(length) / 3 / (group * peak),
     )
+
+
+def _critical_sequences(card: ModelCard, reuse: float) -> float:
+    """Sequences of a copy at which its work takes as long as reading its weights: those with
+    ``tokens * active = reuse * read(tokens)``.
+
+    reuse: how many tokens a weight has to meet. What is read rises ever slower with tokens, so there is one such
+    number, and steps from above come down to it.
+    """
+    tokens = reuse * card.params() / card.matmul_params
+    while (less := reuse * card.read_params(tokens) / card.matmul_params) < tokens * (1 - 1e-12):
+        tokens = less
+    return tokens
 
 
 def _bound(attention: float, loaded: float, work: float, sent: float) -> str:

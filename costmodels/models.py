@@ -164,7 +164,7 @@ class ModelCard(BaseModel):
             seen += self.local_layers * (width - width * (width - 1) / (2 * seq))
         return 6.0 * self.matmul_params + 12 * self.heads * self.attention_width * seen
 
-    def read_params(self, tokens: int) -> float:
+    def read_params(self, tokens: float) -> float:
         """Parameters of matmuls that a step on so many tokens reads: of experts those that some token goes to.
 
         Tokens choose experts independently and evenly: ``1 - (1 - k/E)^tokens`` of them are read.

@@ -223,3 +223,13 @@ def test_tokens_a_second_are_those_of_the_step_with_its_collectives() -> None:
     assert answer.tokens_per_s == pytest.approx(4096 / answer.estimate_seconds)
     assert answer.tokens_per_s <= 4096 / answer.least_seconds < answer.book_tokens_per_s
     assert (answer.bound, answer.book_bound) == ("communication", "compute")
+
+
+@pytest.mark.parametrize("model", ["llama3_8b", "gemma3_12b", "mixtral_8x7b", "deepseek_v3"])
+@pytest.mark.parametrize("tensor", [8, 2])
+def test_the_matmuls_of_a_step_are_compute_bound_from_the_critical_batch_on(model: str, tensor: int) -> None:
+    def bound(share: float) -> str:
+        return ask_inference(model, 8, "h100", batch=round(share * critical), context=64, tensor=tensor).book_bound
+
+    critical = ask_inference(model, 8, "h100", context=64, tensor=tensor).critical_batch
+    assert (bound(0.99), bound(1.01)) == ("memory", "compute")
