@@ -2,9 +2,9 @@
 
 The order matters where uses of a value are cut by part of its axes: from ``{"x", "y"}`` a gather over y leads to
 ``{"x"}``, and none to ``{"y"}``. All orders of all axes would make large networks several times as large. Axes that
-are alike can change places in a plan as a whole, unless a statement tells them apart, so in large programs, and
-where there are more than two, they keep one order. What this leaves out are plans in which one value has such axes in
-one order and another value in the other (docs/limits.md).
+are alike can change places in a plan as a whole, unless a statement tells them apart, so in large programs they keep
+one order. What this leaves out are plans in which one value has such axes in one order and another value in the other
+(docs/limits.md).
 """
 
 from collections.abc import Sequence
@@ -19,14 +19,17 @@ if TYPE_CHECKING:
 
 FEW_AXES = 2
 SOME_AXES, FEW_OPS = 3, 200
-"""Axes larger than 1 of which all orders are tried in any program, and in programs of so many ops. In these, two axes
-are tried in both orders even if they are alike."""
+"""Axes larger than 1 of which all orders are tried in any program, and in programs of so many ops."""
+
+ALIKE_OPS = {FEW_AXES: 200, SOME_AXES: 120}
+"""Ops, by the number of axes larger than 1, up to which axes are tried in all orders even if they are alike. With three
+axes searches within a memory limit take up to twice as long then, and of 183 ops one ended with a worse plan."""
 
 
 def axis_orders(problem: "Problem") -> tuple[tuple[str, ...], ...]:
     """Orders of mesh axes within a dimension that plans may have besides the mesh's own.
 
-    With few axes all orders, but that of three, and in programs of many ops, axes alike (of one size, over the same
+    With few axes all orders, but that in programs of many ops (`ALIKE_OPS`) axes alike (of one size, over the same
     links, and named by no statement, nor placed by stages of strategies) stay as they are in the mesh. In any case
     those that statements use or leave open: on a mesh of x, y and z, ``{"y", "x"}`` uses the order y, x, z, and
     ``{"y", ?}`` leaves it open: x and z can only follow.
@@ -34,11 +37,11 @@ def axis_orders(problem: "Problem") -> tuple[tuple[str, ...], ...]:
     mesh = problem.mesh.mesh
     names = tuple(mesh.axis_names)
     cutting = tuple(n for n, size in zip(names, mesh.axis_sizes, strict=True) if size > 1)
-    few_ops = len(problem.program.ops) <= FEW_OPS
-    most = SOME_AXES if few_ops else FEW_AXES
+    ops = len(problem.program.ops)
+    most = SOME_AXES if ops <= FEW_OPS else FEW_AXES
     out: dict[tuple[str, ...], None] = {}
     if len(cutting) <= most:
-        named = cutting if few_ops and len(cutting) <= FEW_AXES else _named(problem)
+        named = cutting if ops <= ALIKE_OPS[max(FEW_AXES, len(cutting))] else _named(problem)
         alike = _alike(problem.machine, [name for name in cutting if name not in named])
         rest = [n for n in names if n not in cutting]
         for order in permutations(cutting):
