@@ -36,7 +36,7 @@ from autoshard.planning.named_stages import Named, named_words
 from autoshard.program.program import Program
 from autoshard.request.arguments import argument_numbers, limit_seconds
 from autoshard.request.asking import Asked, Constraint, asked, placed
-from autoshard.request.placed_arrays import notes_on_arrays
+from autoshard.request.placed_arrays import notes_on_inputs
 from autoshard.request.request import AUTO, Request, SearchWords, request_of
 from autoshard.request.specs import is_stated, with_stated
 from autoshard.search.starts import each_start
@@ -317,7 +317,7 @@ class _Run:
         if cut:
             notes.append(f"the wall clock ended the pricing of {', '.join(cut)}: another run may price them otherwise")
         carried = carry_notes(program, decision.schedule, self.model.shared.tables)
-        lie = notes_on_arrays(request.traced, decision.schedule, question.statements)
+        lie = notes_on_inputs(replace(request.traced, program=program), decision.schedule, question.statements)
         doubted = doubts(program, decision.memory, problem.machine, problem.memory_limit)
         return Plan(
             program=program,

@@ -1,11 +1,13 @@
-"""Arrays that come with a sharding: a plan takes none of it as a statement, and says where it decided otherwise."""
+"""How arrays come in from JAX: where they lie otherwise than planned, and where JAX holds more of them."""
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 from autoshard.constraints.other_mesh import on_other_mesh
 from autoshard.errors import AutoshardError
 from autoshard.frontends.jax.function import StatedSharding, TracedFunction
+from autoshard.program.program import Program
 from autoshard.program.schedule import Schedule
 from autoshard.sharding.mesh import Mesh
 
@@ -13,7 +15,14 @@ _NAMED = 3
 """So many of the arrays are named in a note."""
 
 
-def notes_on_arrays(
+def notes_on_inputs(
+    traced: TracedFunction, schedule: Schedule, statements: Sequence[Mapping[str, Any]]
+) -> tuple[str, ...]:
+    """Notes on arguments that lie otherwise than planned, and on those that JAX cannot store as planned."""
+    return (*_notes_on_arrays(traced, schedule, statements), *_notes_on_uneven(traced.program, schedule))
+
+
+def _notes_on_arrays(
     traced: TracedFunction, schedule: Schedule, statements: Sequence[Mapping[str, Any]]
 ) -> tuple[str, ...]:
     """A note on arguments that are arrays on as many devices as the mesh has, and lie otherwise than planned; those
@@ -35,6 +44,27 @@ def notes_on_arrays(
         "as a statement: the plan decides, plan.place(...) moves it, and autoshard.jit does at each call. To keep it "
         "there pass "
         "jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) in its place, or state a Pin",
+    )
+
+
+def _notes_on_uneven(program: Program, schedule: Schedule) -> tuple[str, ...]:
+    """A note on inputs in device memory that a pin cuts unevenly: how much more a device holds of them than counts."""
+    mesh, told, more = schedule.mesh, [], 0
+    for index, (value, name) in enumerate(zip(program.body.args, program.input_names, strict=False)):
+        type_, layout = program.type_of(value), schedule.definitions[value]
+        stored = layout.even_part(type_.shape, mesh)
+        if stored == layout or index in program.host_inputs:
+            continue
+        block, whole = (prod(x.local_shape(type_.shape, mesh)) for x in (layout, stored))
+        more += round((whole - block) * type_.bytes / max(1, type_.elements))
+        told.append(f"{name} ({layout.text(mesh)}, stored as {stored.text(mesh)})")
+    if not told:
+        return ()
+    rest = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
+    return (
+        f"inputs that pins cut unevenly, which JAX cannot store so: {'; '.join(told[:_NAMED])}{rest}. A device holds "
+        f"{more} bytes of them beside what memory counts, and cutting its block out of them has no price: pin axes "
+        "that divide the dimension, or pad it",
     )
 
 
