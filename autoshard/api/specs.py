@@ -75,8 +75,8 @@ def spec_of(layout: Layout, mesh: AtomMesh, name: str = "a value") -> PartitionS
         part = next((ref for ref in refs if ref.is_sub_axis), None)
         if part is not None:
             raise UnsupportedError(
-                f"{name} is {layout.text(mesh)}: a PartitionSpec cannot name the sub-axis {part}; use plan.jit(), or "
-                "solve with sub_axes={} for a plan of whole axes"
+                f"{name} is {layout.text(mesh)}: a PartitionSpec cannot name the sub-axis {part}; use plan.jit(), pin "
+                "it to whole axes, or plan with sub_axes={} and no statement that names a part of an axis"
             )
         names = tuple(ref.name for ref in refs)
         entries.append(None if not names else names[0] if len(names) == 1 else names)

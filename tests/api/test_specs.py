@@ -101,6 +101,13 @@ def test_a_sub_axis_has_no_partition_spec() -> None:
         plan.partition_specs("x")
 
 
+def test_whole_axes_need_that_no_statement_names_a_part_and_the_advice_says_so() -> None:
+    arrays, pin = jax.ShapeDtypeStruct((2, 8), F32), autoshard.Pin("x", '[{"a":(1)2}, {}]')
+    plan = autoshard.plan(lambda x: x * 2, arrays, mesh={"a": 4}, hardware="cpu_sim", sub_axes={}, constraints=pin)
+    with pytest.raises(UnsupportedError, match="no statement that names a part of an axis"):
+        plan.partition_specs("x")
+
+
 def test_the_python_file_stands_alone(file: Path, tmp_path: Path) -> None:
     assert main(["specs", str(file), "-o", str(tmp_path / "shardings.py")]) == 0
     names: dict[str, Any] = {}
