@@ -92,8 +92,10 @@ class Kernel(Statement):
 
     def names(self, facts: Mapping[str, Any], call: int) -> bool:
         """Whether it speaks of a call of a kernel, given what is known of the kernel and the number of the call."""
-        if self.calls and call not in self.calls:
-            return False
+        return (not self.calls or call in self.calls) and self.is_of(facts)
+
+    def is_of(self, facts: Mapping[str, Any]) -> bool:
+        """Whether the kernel of which this is known has its name."""
         return any(fnmatchcase(name, self.name) for name in (facts["name"], f"{facts['file']}:{facts['name']}"))
 
     @property

@@ -31,7 +31,7 @@ def match_kernels(stated: Sequence[Kernel], program: Program) -> KernelRules:
     """Find the rule, the work and the local function of every kernel of a program.
 
     Raises `RuleError` where no entry of its name fits a call, and for a kernel without a rule; `InputError` for an
-    entry whose kernel the program does not have.
+    entry whose kernel, or one of whose calls, the program does not have.
     """
     read = {v for op, _ in program.walk() for v in op.operands} | set(program.body.results)
     read |= {v for op, _ in program.walk() for region in op.regions for v in region.results}
@@ -39,7 +39,7 @@ def match_kernels(stated: Sequence[Kernel], program: Program) -> KernelRules:
     functions: dict[int, Any] = {}
     notes: dict[str, None] = {}
     calls: dict[str, int] = {}
-    spoken: set[int] = set()
+    reached: dict[int, int] = {}  # of entries, by their ids: how many calls of one kernel there are
     missing: dict[str, str] = {}
     for op, outer in program.walk():
         facts = op.attrs.get("kernel")
@@ -48,7 +48,7 @@ def match_kernels(stated: Sequence[Kernel], program: Program) -> KernelRules:
         number = calls.get(facts["name"], 0)
         calls[facts["name"]] = number + 1
         entries = [e for e in stated if e.name != DEFAULT and e.names(facts, number)]
-        spoken |= {id(e) for e in entries}
+        reached |= {id(e): max(number + 1, reached.get(id(e), 0)) for e in stated if e.is_of(facts)}
         call = _OneCall(op, facts, program, [k for k, v in enumerate(op.results) if v not in read])
         matched = call.found(entries, any(e.name == DEFAULT for e in stated), any(o.kind == "shard_map" for o in outer))
         if matched is None:
@@ -58,14 +58,20 @@ def match_kernels(stated: Sequence[Kernel], program: Program) -> KernelRules:
         notes.update(dict.fromkeys(call.notes))
         if (entry := call.entry) is not None and entry.local is not None:
             functions[op.id] = entry.local
-    idle = [_speaks_of_nothing(e, calls) for e in stated if e.name != DEFAULT and id(e) not in spoken]
+    named = [e for e in stated if e.name != DEFAULT]
+    idle = [text for e in named if (text := _speaks_of_nothing(e, calls, reached.get(id(e), 0)))]
     if missing or idle:
         raise (RuleError if missing else InputError)("\n".join((*idle, *missing.values())))
     return KernelRules(tuple(statements), functions, tuple(notes))
 
 
-def _speaks_of_nothing(entry: Kernel, calls: Mapping[str, int]) -> str:
+def _speaks_of_nothing(entry: Kernel, calls: Mapping[str, int], reached: int) -> str:
+    """What to say of an entry whose kernel the program does not have, or one of its calls; empty where it has all."""
     where = f"{entry.source or entry.written}: " if entry.source or entry.written else ""
+    if reached:
+        beyond = [number for number in entry.calls if number not in range(reached)]
+        last = "call 0 alone" if reached == 1 else f"calls 0 to {reached - 1}"
+        return f"{where}{entry}: calls names {beyond[0]!r}; the program has {last} of it" if beyond else ""
     known = listing(entry.name, sorted(calls)) if calls else "it has no custom kernel"
     return f"{where}{entry} speaks of no kernel of the program; {known}"
 

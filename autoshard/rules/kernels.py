@@ -205,13 +205,13 @@ _OPERATORS: Final[Mapping[type, Callable[[float, float], float]]] = {
 
 
 def formula_value(formula: str | float, sizes: Mapping[str, int], what: str) -> float:
-    """The number of a formula over factors; `RuleError` where it cannot be read or names an unknown factor.
+    """The number of a formula over factors, or a number as it is.
+
+    `RuleError` where it cannot be read, names an unknown factor, or is no number from 0.
 
     >>> formula_value("4 * b * q * k / 2", {"b": 2, "q": 8, "k": 8}, "flop")
     256.0
     """
-    if not isinstance(formula, str):
-        return float(formula)
 
     def value(node: ast.AST) -> float:
         if isinstance(node, ast.Expression):
@@ -227,9 +227,10 @@ def formula_value(formula: str | float, sizes: Mapping[str, int], what: str) -> 
         raise RuleError(f"{what}: cannot read {formula!r}; write numbers, factors and + - * / // **, as 4*b*h*q*k*d")
 
     try:
-        result = value(ast.parse(formula.strip(), mode="eval"))
+        result = value(ast.parse(formula.strip(), mode="eval")) if isinstance(formula, str) else float(formula)
     except (SyntaxError, ZeroDivisionError, OverflowError) as error:
         raise RuleError(f"{what}: cannot read {formula!r}: {error}") from None
-    if not 0 <= result < float("inf"):
-        raise RuleError(f"{what}: {formula!r} is {result}; expected a number from 0")
+    if not isinstance(result, float) or not 0 <= result < float("inf"):  # a root of a negative number is complex
+        found = f"{formula!r} is {result}" if isinstance(formula, str) else f"found {formula}"
+        raise RuleError(f"{what}: {found}; expected a number from 0")
     return result
