@@ -29,7 +29,8 @@ def register_rule(
         shapes: ``([i, k], [k, j])->([i, j])``. A dimension of several factors is written ``ij``
         (major to minor; their sizes must follow from other dimensions), ``_`` is a dimension of size 1.
     reduction: factors whose sharding leaves partial results, combined by `combiner` (add, max, min).
-    need_replication: factors that must be whole. linear: see `ShardingRule`.
+    need_replication: factors that must be whole; so is one that no result has and that is no reduction. linear: see
+        `ShardingRule`.
 
     Each device will run the primitive on its blocks. Raises `RuleError` if the text is malformed. Wrong ranks and sizes
     raise it later, when a program with the op is read.
@@ -56,6 +57,11 @@ def register_rule(
         if not 0 <= k < len(operands):
             raise RuleError(f"rule {text!r} of {name!r}: linear names operand {k} of {len(operands)}")
 
+    in_results = {f for t in results for d in t for f in d}
+    # cut, each device would have a result of its own, of its block alone
+    lost = sorted(used - in_results - set(marked["reduction"]) - set(marked["need_replication"]))
+    whole = (*marked["need_replication"], *lost)
+
     def rule(call: Call) -> ShardingRule:
         sizes = factor_sizes(call, text, operands, results)
 
@@ -66,7 +72,7 @@ def register_rule(
             labels(operands),
             labels(results),
             reduction=marked["reduction"],
-            need_replication=marked["need_replication"],
+            need_replication=whole,
             combiner=combiner,
             linear=linear,
             is_custom=True,
@@ -81,8 +87,12 @@ def unregister_rule(name: str) -> None:
 
 
 def factor_names(factors: str | Sequence[str]) -> tuple[str, ...]:
-    """Names of factors from ``"k"``, ``"i, k"`` or ``["i", "k"]``."""
-    return tuple(_FACTOR.findall(factors)) if isinstance(factors, str) else tuple(factors)
+    """Names of factors from ``"k"``, ``"i, k"`` or ``["i", "k"]``; `RuleError` for text with anything else in it."""
+    if not isinstance(factors, str):
+        return tuple(factors)
+    if unread := _FACTOR.sub("", factors).replace(",", "").strip():
+        raise RuleError(f"cannot read {unread!r} in the factors {factors!r}; write letters, such as 'k' or 'i, k'")
+    return tuple(_FACTOR.findall(factors))
 
 
 def parse_tensors(name: str, text: str) -> tuple[Tensors, Tensors]:

@@ -45,6 +45,17 @@ def test_marks_and_linear_sets_are_kept() -> None:
     assert match.rule.linear == ((0,), (1,)) and match.rule.is_custom
 
 
+def test_a_factor_that_no_result_has_and_that_is_no_reduction_is_whole() -> None:
+    register_rule("mine", "([i, k])->([i])")
+    assert rule([(4, 6)], [(4,)]) == "([i, j])->([i]) {i=4, j=6} need_replication={j}"
+
+
+@pytest.mark.parametrize("factors", ["K", "j; k", "dim 1", "j, K"])
+def test_names_of_factors_that_cannot_be_read_are_an_error(factors: str) -> None:
+    with pytest.raises(RuleError, match="in the factors"):
+        register_rule("mine", "([j, k])->([j, k])", need_replication=factors)
+
+
 def test_a_users_rule_goes_before_the_built_in_one_and_can_be_forgotten() -> None:
     register_rule("neg", "([i])->([i])", need_replication="i")
     assert rule([(4,)], [(4,)], "neg") == "([i])->([i]) {i=4} need_replication={i}"
