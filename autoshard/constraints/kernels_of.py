@@ -10,7 +10,15 @@ from autoshard.errors import InputError, RuleError, listing
 from autoshard.program.program import Block, Op, Program
 from autoshard.program.rule import ShardingRule, rule_from_text
 from autoshard.rules.build import Call
-from autoshard.rules.kernels import CALLED_KERNELS, FROM_ESTIMATE, formula_value, grid_rule, shardy_rule, text_rule
+from autoshard.rules.kernels import (
+    CALLED_KERNELS,
+    FROM_ESTIMATE,
+    cut_grid_dimensions,
+    formula_value,
+    grid_rule,
+    shardy_rule,
+    text_rule,
+)
 from autoshard.rules.shipped_kernels import CALLED, shipped_rule, shipped_work, whole_rule_only
 
 NO_WORK = {"flop": None, "transcendentals": 0.0, "bytes": None, "unit": "matmul", "from": "nothing"}
@@ -123,6 +131,8 @@ class _OneCall:
             return None
         if rule is not None and not is_local:
             self._tell_whole(rule, by)
+            if self.entry is not None and self.entry.local is None and "numbered" in self.facts:
+                self._tell_numbers(rule)
         return MatchedKernel(
             self.facts["name"], self.op.id, None if rule is None or is_local else rule.to_text(),
             self._work(entries, sizes), None if is_local else local, by,
@@ -171,6 +181,15 @@ class _OneCall:
             )
         elif by == "shipped" and not rule.shardable:
             self.notes.append(f"kernel {name}{self.where} runs whole on every device: nothing of it can be cut")
+
+    def _tell_numbers(self, rule: ShardingRule) -> None:
+        """What may come out otherwise where a device runs a part of the grid: its numbers count from 0."""
+        cut = sorted(set(self.facts["numbered"]) & set(cut_grid_dimensions(rule, self.facts)))
+        if cut:
+            self.notes.append(
+                f"kernel {self.facts['name']}{self.where} reads the number of its program along grid dimension "
+                f"{cut[0]}, which counts from 0 on every device where that is cut; autoshard verify compares results"
+            )
 
     def _work(self, entries: Sequence[Kernel], sizes: dict[str, int]) -> dict[str, Any]:
         """FLOP and bytes: as stated, else as the kernel says, else as shipped. Tells what is not known."""

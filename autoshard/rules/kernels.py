@@ -69,6 +69,15 @@ def grid_rule(call: Call, facts: Mapping[str, Any], chosen: Sequence[int], unrea
     return call.build(tensors[:count], tensors[count:], need_replication=whole, is_custom=True)
 
 
+def cut_grid_dimensions(rule: ShardingRule, facts: Mapping[str, Any]) -> tuple[int, ...]:
+    """The kernel's own grid dimensions, without those of `jax.vmap`, that a rule lets be cut."""
+    own = [k for k in range(len(facts["grid"])) if k not in facts["vmapped"]]
+    tensors = zip((*rule.operands, *rule.results), facts["ties"], strict=True)
+    tied = ((factors, tie) for dims, ties in tensors for factors, tie in zip(dims, ties, strict=True) if tie)
+    cut = {tie[0] for factors, tie in tied if set(factors) & set(rule.shardable)}
+    return tuple(sorted(own.index(k) for k in cut if k in own))
+
+
 def _uncuttable(call: Call, facts: Mapping[str, Any], k: int, unread: Sequence[int]) -> str | None:
     """Why a device cannot run the kernel on a part of a grid dimension; None where it can."""
     if facts["grid"][k] is None:

@@ -306,3 +306,23 @@ def test_local_function_that_is_not_there_is_an_error_before_the_search():
     config = _config('{my_kernel: {rule: "([i, j])->([i, j])", local: "jax.numpy:cosine"}}')
     with pytest.raises(autoshard.InputError, match=r"module 'jax\.numpy' has no 'cosine'"):
         plan_config(config, build_problem(config))
+
+
+def _numbered(x):
+    """A kernel whose results depend on the number of the program."""
+
+    def body(x_ref, y_ref):
+        y_ref[...] = x_ref[...] + pl.program_id(0).astype(jnp.float32)
+
+    rows = pl.BlockSpec((8, 32), lambda i: (i, 0))
+    return pl.pallas_call(body, out_shape=x, grid=(8,), in_specs=[rows], out_specs=rows, name="numbered")(x)
+
+
+@pytest.mark.parametrize("said", [{"rule": "([i, j])->([i, j])", "whole": "j"}, {"grid": [0]}])
+def test_a_kernel_that_reads_the_number_of_a_program_that_may_be_cut_is_told(said):
+    (note,) = _asked(_numbered, autoshard.Kernel("numbered", flop=1, **said)).notes
+    assert "reads the number of its program along grid dimension 0, which counts from 0 on every device" in note
+
+
+def test_the_number_of_a_program_that_nothing_cuts_is_not_told():
+    assert _asked(_numbered, autoshard.Kernel("numbered", rule="replicate", flop=1)).notes == ()

@@ -36,7 +36,8 @@ def grid_facts(params: Mapping[str, Any]) -> dict[str, Any]:
 
     ``grid``: sizes, None where a size comes with the data. ``vmapped``: dimensions that `jax.vmap` put in. ``ties``:
     for each operand and result, for each dimension, a `Tie` or None. ``bound``: grid dimensions on which blocks depend
-    in other ways. ``parallel``: those that the kernel itself calls parallel.
+    in other ways. ``parallel``: those that the kernel itself calls parallel. ``numbered``: those whose program number
+    the body reads, counted without ``vmapped``; absent where it reads none.
     """
     mapping = params["grid_mapping"]
     grid = [n if isinstance(n, int) else None for n in mapping.grid]
@@ -50,9 +51,10 @@ def grid_facts(params: Mapping[str, Any]) -> dict[str, Any]:
         bound |= others
     semantics = getattr(params.get("compiler_params"), "dimension_semantics", None) or ()
     parallel = [k for k, word in enumerate(semantics) if "parallel" in str(getattr(word, "value", word)).lower()]
+    read = {int(eqn.params["axis"]) for eqn in _equations(params["jaxpr"]) if str(eqn.primitive.name) == "program_id"}
     return {
         "grid": grid, "vmapped": sorted(mapping.vmapped_dims), "ties": ties, "bound": sorted(bound),
-        "parallel": parallel,
+        "parallel": parallel, **({"numbered": sorted(read)} if read else {}),
     }  # fmt: skip
 
 
