@@ -1,6 +1,6 @@
 """A plan of an imported model, written back as annotations of the model."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -61,8 +61,14 @@ def annotate_plan(plan: "PlanRecord", model: ModelFile, *, configuration: str = 
     stages = _stages(model, configuration)
     made = annotated(model, mesh, placements, uses, configuration=configuration, skip=skip, stages=stages)
     wrong = _errors(made, model, configuration)
+    told = {finding.node for finding in wrong}
+    if wrong:  # of the placements in which such a node takes a value, the one that cuts least may make sense
+        nodes = enumerate(model.graph.node)
+        other, _ = reader.uses(least_cut={index for index, node in nodes if node_name(node, index) in told})
+        again = annotated(model, mesh, placements, other, configuration=configuration, skip=skip, stages=stages)
+        if not _errors(again, model, configuration):
+            made, uses, wrong = again, other, ()
     if wrong:
-        told = {finding.node for finding in wrong}
         skip += [o for index, o in first.items() if node_name(model.graph.node[index], index) in told]
         fewer = {key: text for key, text in uses.items() if first.get(int(key[0])) not in skip}
         without = annotated(model, mesh, placements, fewer, configuration=configuration, skip=skip, stages=stages)
@@ -162,15 +168,18 @@ class _Reader:
             return form
         targets = [r.target for use, r in schedule.uses.items() if use.value_in(program) == value]
         whole = [t for t in dict.fromkeys(targets) if not t.unreduced]
-        if len(whole) != 1 or len(whole) != len(set(targets)):
+        if len(set(targets)) != 1:  # one that stays unreduced is told as a use
             self.unsaid.append(f"value {name!r}: partial sums that its uses finish in {len(set(targets))} ways")
         return whole[0] if whole else Layout(form.dims, ())
 
     def text(self, layout: Layout) -> str:
         return layout.text(self.plan.schedule.mesh)
 
-    def uses(self) -> tuple[dict[tuple[str | int, int | str], str], list[str]]:
-        """Inputs that nodes take in another placement than they are kept in, and what cannot be said of nodes."""
+    def uses(self, least_cut: Collection[int] = ()) -> tuple[dict[tuple[str | int, int | str], str], list[str]]:
+        """Inputs that nodes take in another placement than they are kept in, and what cannot be said of nodes.
+
+        least_cut: nodes of which, where they take a value in several placements, the one that cuts least is told.
+        """
         of_node = self._ops_of_nodes()
         uses: dict[tuple[str | int, int | str], str] = {}
         unsaid: list[str] = []
@@ -184,6 +193,8 @@ class _Reader:
                 if len(wanted) > 1:
                     told = " and ".join(sorted(self.text(w) for w in wanted))
                     unsaid.append(f"node {node.name or index!r} takes {name!r} in several placements: {told}")
+                if index in least_cut and len(wanted) > 1:
+                    wanted = {min(wanted, key=lambda w: (sum(map(len, w.dims)), self.text(w)))}
                 if wanted and self.kept[name] not in wanted:
                     uses[(index, name)] = self.text(sorted(wanted, key=self.text)[0])
             for op in ops:

@@ -222,3 +222,16 @@ def test_where_an_output_is_handed_back_otherwise_than_nodes_have_it_is_told(tmp
     made = export_plan(solved(tmp_path / "mlp.yaml"), tmp_path / "planned.onnx")
     told = """outputs that are handed back otherwise than nodes make them: 'a' as [{"model"}, {"data"}]"""
     assert told in made.unsaid
+
+
+def test_of_two_placements_in_which_a_node_takes_a_value_the_one_that_makes_sense_is_written(tmp_path):
+    nodes = [helper.make_node("Tanh", ["x"], ["u"]), helper.make_node("Softmax", ["u"], ["y"], axis=1)]
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [8, 32])] for name in ("x", "y")]
+    imports = [helper.make_opsetid("", 20)]
+    save_proto(helper.make_model(helper.make_graph(nodes, "g", *ends), opset_imports=imports), tmp_path / "mlp.onnx")
+    config = CONFIG.replace("shapes: {batch: 32}\n", "").replace("tpu_v5e", "cpu_sim")
+    pins = """pins: {u: '[{}, {"data"}]', y: '[{"model"}, {"data"}]'}\n"""
+    (tmp_path / "mlp.yaml").write_text(config + pins)
+    made = export_plan(solved(tmp_path / "mlp.yaml"), tmp_path / "planned.onnx")
+    assert """takes 'u' in several placements: [{"model"}, {"data"}] and [{"model"}, {}]""" in made.unsaid[0]
+    assert check(load(tmp_path / "planned.onnx")).errors == ()
