@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple
+from numbers import Integral, Real
 from types import NoneType
 from typing import Any
+
+import numpy as np
 
 from autoshard.errors import AutoshardError, InputError, in_words
 from autoshard.program.choices import in_code_from_json, loop_parts_from_json
@@ -25,7 +28,9 @@ Json = dict[str, Any]
 
 
 def plain(value: Any) -> Any:
-    """JSON-able copy of attribute data: tuples become lists, sets sorted lists, unknown objects text."""
+    """JSON-able copy of attribute data: tuples become lists, sets sorted lists, numbers of numpy those of Python,
+    unknown objects text.
+    """
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (set, frozenset)):
@@ -34,6 +39,10 @@ def plain(value: Any) -> Any:
         return [plain(v) for v in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
+    if isinstance(value, np.bool_ | Integral):
+        return bool(value) if isinstance(value, np.bool_) else int(value)
+    if isinstance(value, Real):
+        return float(value)
     return str(value)
 
 

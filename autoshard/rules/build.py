@@ -7,6 +7,7 @@ of size 1 lose their label here, so broadcasting of size-1 dimensions needs no s
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from numbers import Integral
 from typing import Any, NamedTuple
 
 from autoshard.errors import RuleError
@@ -46,14 +47,23 @@ class UnknownParametersError(Exception):
 
 
 def read(owner: Any, *names: str) -> Any:
-    """The first of the given keys or attributes that `owner` (params or a dimension-numbers object) has."""
+    """The first of the given keys or attributes that `owner` (params or a dimension-numbers object) has.
+
+    Whole numbers of numpy, which batching leaves in some, are those of Python: rules end in files.
+    """
     for name in names:
         if isinstance(owner, Mapping):
             if name in owner:
-                return owner[name]
+                return _of_python(owner[name])
         elif hasattr(owner, name):
-            return getattr(owner, name)
+            return _of_python(getattr(owner, name))
     raise UnknownParametersError(names[0])
+
+
+def _of_python(value: Any) -> Any:
+    if type(value) in (tuple, list):
+        return type(value)(map(_of_python, value))
+    return int(value) if isinstance(value, Integral) and type(value).__module__ == "numpy" else value
 
 
 def is_inexact(dtype: str) -> bool:

@@ -218,3 +218,16 @@ def test_wrong_joins_in_a_plan_are_caught(what):
     op = next(o for o in data["program"]["body"]["ops"] if o["kind"] == "concatenate")
     JOINED[what](op["rule"]["cutouts"])
     assert check_plan(data).findings
+
+
+def test_a_batched_roll_is_verified_and_read_back_from_its_file(tmp_path):
+    rows, by = f32(16, 24), jnp.arange(16) - 8  # batching leaves a number of numpy in the joins of a roll
+
+    def rolled(rows, by):
+        return jax.vmap(jnp.roll)(rows, by)
+
+    asked = {"mesh": {"x": 4, "y": 2}, "hardware": "tpu_v5e"}
+    plan = autoshard.plan(rolled, rows, by, **asked)
+    assert plan.verify(rolled, rows, by, **asked).ok
+    plan.save(tmp_path / "plan.json")
+    assert autoshard.Plan.load(tmp_path / "plan.json").attach(rolled, rows, by).program == plan.program
