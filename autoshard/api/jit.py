@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 
 AXES = ("data", "model")
 """Axes of the mesh where the caller gives none; their sizes are searched."""
+_SETTINGS = tuple(
+    f"jax_{name}"
+    for name in (
+        "enable_x64", "default_matmul_precision", "numpy_dtype_promotion", "numpy_rank_promotion",
+        "threefry_partitionable", "default_prng_impl", "random_seed_offset", "softmax_custom_jvp",
+        "high_dynamic_range_gumbel", "accurate_erf_inv",
+    )
+)  # fmt: skip
+"""Settings of JAX, most of them with a context (``jax.enable_x64(True)``), that say what a traced function computes."""
 _OF_FUNCTION = ("donate_argnums", "static_argnums", "static_argnames", "argnames", "effects")
 
 
@@ -50,8 +59,9 @@ def jit(
     words: other keywords of `autoshard.plan`: constraints, memory_limit, donate_argnums, static_argnums, carry,
         time_limit and so on.
 
-    Arguments of other shapes, types or static values are planned anew. `InputError` where there are fewer devices than
-    the mesh has; other errors are those of `autoshard.plan`.
+    Arguments of other shapes, types or static values are planned anew, and so is a call under other settings of JAX by
+    which functions are traced (``jax.enable_x64``, ``jax.default_matmul_precision``). `InputError` where there are
+    fewer devices than the mesh has; other errors are those of `autoshard.plan`.
 
     >>> import jax.numpy as jnp
     >>> double = jit(lambda x: 2 * x, mesh={"data": 1}, hardware="cpu_sim", keep=False)
@@ -208,11 +218,14 @@ class _Ready:
         import jax
         from jax.core import Tracer
 
+        from autoshard.interop.place import with_own_buffers
+
         call = self.plan.lowered.traced.call
         if not self._compared and not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(arrays)):
             check_agreed(self.plan)
             self._compared = True
         placed = jax.tree.map(_placed, arrays, self._shardings)
+        placed = with_own_buffers(placed, arrays, self.plan.program.donated)
         results = self._run(*placed)
         return results if call is None else call.given_back(results, placed, args, kwargs)
 
@@ -250,12 +263,13 @@ def _types(tree: Any) -> Any:
 
 def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A key that is equal for calls that one plan may serve: tree, shapes and dtypes of arrays, other leaves that
-    are static.
+    are static, and the settings of JAX by which a function is traced.
     """
     import jax
 
     leaves, tree = jax.tree.flatten((args, kwargs))
-    return tree, tuple(_leaf(leaf) for leaf in leaves)
+    settings = tuple(getattr(jax.config, name, None) for name in _SETTINGS)
+    return tree, tuple(_leaf(leaf) for leaf in leaves), settings
 
 
 def _leaf(leaf: Any) -> Any:

@@ -1,5 +1,7 @@
 """Values of the host as global arrays: every process of a run copies its own shards, and none sends data to another."""
 
+from collections import Counter
+from collections.abc import Collection
 from numbers import Number
 from typing import Any
 
@@ -53,3 +55,28 @@ def put_where_wanted(values: Any, shardings: Any) -> Any:
         return jax.device_put(value, sharding) if sharding.is_fully_addressable else _placed(value, sharding)
 
     return jax.tree.map(one, values, shardings)
+
+
+def with_own_buffers(values: Any, given: Any, donated: Collection[int]) -> Any:
+    """A pytree in which no donated array is another argument too: one that was given more than once is copied.
+
+    given: the values before they were put somewhere, which they may share memory with. donated: numbers of leaves. A
+    state often begins so, with averaged weights that are the weights; JAX refuses to donate an array twice, or to
+    donate and read it, and on several devices of a CPU ends the process.
+    """
+    arrays = jax.tree.leaves(given)
+    places = Counter(map(id, arrays))
+    if not donated or len(places) == len(arrays):
+        return values
+    leaves, tree = jax.tree.flatten(values)
+    for k, x in enumerate(arrays):
+        if k in donated and places[id(x)] > 1 and isinstance(x, jax.Array) and not isinstance(x, Tracer):
+            leaves[k] = _copied(leaves[k])
+            places[id(x)] -= 1  # its last place keeps the array
+    return jax.tree.unflatten(tree, leaves)
+
+
+def _copied(x: jax.Array) -> jax.Array:
+    if not x.is_fully_addressable:
+        return jax.numpy.copy(x)
+    return jax.device_put(x, x.sharding, may_alias=False)  # also of host memory, and compiles nothing

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoshard.frontends.jax.function import TracedFunction
-from autoshard.interop.place import put_where_wanted
+from autoshard.interop.place import put_where_wanted, with_own_buffers
 from autoshard.lowering.arguments import arrays_of, told_of_arguments
 
 
@@ -14,12 +14,14 @@ def _given(
 ) -> tuple[Any, tuple[Any, ...]]:
     """What a function of arrays makes of the arguments of the user's function, and the arrays among these.
 
-    put: those of the host are put in the shardings first.
+    put: those of the host are put in the shardings first, and of one that is donated and another argument too a copy
+    is taken.
     """
     arrays = arrays_of(traced, args, kwargs)
     with told_of_arguments(traced, arrays, shardings):
-        if put and shardings is not None:
-            arrays = put_where_wanted(arrays, shardings)
+        if put:
+            there = arrays if shardings is None else put_where_wanted(arrays, shardings)
+            arrays = with_own_buffers(there, arrays, traced.program.donated)
         return inner(*arrays), arrays
 
 

@@ -233,3 +233,46 @@ def test_random_keys_are_arguments_and_results(impl: str, counted: list[Any]) ->
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
         assert (jax.random.key_data(here) == jax.random.key_data(there)).all()
     assert len(counted) == 1
+
+
+def averaged(state: Any, x: jax.Array) -> Any:
+    weights = state["weights"] - 0.1 * x.T @ (x @ state["weights"])
+    return {"weights": weights, "average": 0.9 * state["average"] + 0.1 * weights}
+
+
+@pytest.mark.parametrize("layout", ["[{}, {}]", '[{"data"}, {"model"}]'])
+@pytest.mark.parametrize("by", ["autoshard.jit", "plan.jit"])
+def test_a_donated_state_may_begin_with_one_array_in_two_places(by: str, layout: str) -> None:
+    weights, x = jnp.eye(16), jnp.ones((8, 16))
+    pins = [autoshard.Pin(f"state/{name}", layout) for name in ("weights", "average")]
+    asked: dict[str, Any] = {"mesh": MESH, "hardware": "cpu_sim", "donate_argnums": 0, "constraints": pins}
+    expected = jax.jit(averaged)({"weights": weights, "average": weights}, x)
+    begin = {"weights": weights, "average": weights}
+    planned = (
+        autoshard.jit(averaged, **asked) if by == "autoshard.jit" else autoshard.plan(averaged, begin, x, **asked).jit()
+    )
+    found = planned(begin, x)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), found, expected)
+
+
+def test_a_donated_array_may_be_another_argument_too_and_stays() -> None:
+    weights, x = jnp.eye(16), jnp.ones((8, 16))
+    pins = [autoshard.Pin(name, "[{}, {}]") for name in ("weights", "target")]
+
+    def step(weights: jax.Array, target: jax.Array, x: jax.Array) -> jax.Array:
+        return weights - 0.1 * x.T @ (x @ (weights - 2 * target))
+
+    planned = autoshard.jit(step, mesh=MESH, hardware="cpu_sim", donate_argnums=0, constraints=pins)
+    np.testing.assert_allclose(planned(weights, weights, x), step(weights, weights, x), rtol=1e-5)
+
+
+def test_settings_by_which_jax_traces_have_plans_of_their_own(counted: list[Any]) -> None:
+    planned = autoshard.jit(lambda x: x @ x + jnp.arange(16) / 3, mesh=MESH, hardware="cpu_sim")
+    x = jnp.eye(16)
+    assert planned(x).dtype == jnp.float32
+    with jax.enable_x64(True):
+        assert planned(x).dtype == jnp.float64
+    with jax.default_matmul_precision("highest"):
+        assert "HIGHEST" in planned.lower(x).as_text()
+    assert "HIGHEST" not in planned.lower(x).as_text()
+    assert len(counted) == 2  # the plan of another precision is kept: the types are the same
