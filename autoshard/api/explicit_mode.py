@@ -174,7 +174,7 @@ def explicit_mode(
             lowered=lowered, annotations=tuple(annotated.found.values()), needed={}, dropped=0, all_tested=False,
             compilations=0, notes=tuple(annotated.notes), report=None,
         )  # fmt: skip
-    planned = planned_traffic(lowered)
+    planned = planned_traffic(lowered, by_xla=True)
 
     def compiled(sites: frozenset[Site]) -> Counter[Traffic]:
         return compiled_traffic(lowered, staged(lowered, {s: annotated.found[s] for s in order if s in sites}, devices))

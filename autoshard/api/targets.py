@@ -5,7 +5,7 @@ Each target can report which of the planned collectives its compiled program has
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -173,7 +173,8 @@ class Target:
         abstract = auto_abstract_mesh(mesh.sizes, mesh.names)
         specs = tree_util.tree_unflatten(self.lowered.traced.in_tree, self.lowered.traced.in_types)
         explicit = self.name == "explicit"
-        function = self.lowered.function(abstract, as_they_lie=True) if explicit else self.function(abstract)
+        there = None if platform == "cpu" else platform  # the text has collectives that XLA for CPU puts in order
+        function = self.lowered.function(abstract, there, as_they_lie=True) if explicit else self.function(abstract)
         staged = jax.jit(function, **self._jit_options(abstract)).trace(*specs)
         text = str(staged.lower(lowering_platforms=(platform,)).as_text())
         return on_logical_mesh(text, mesh) if self.name == "mlir" else text
@@ -194,12 +195,18 @@ class Target:
         # XLA merges collectives that are written out later on; the report counts them before that
         options = dict(UNCOMBINED) if self.name == "explicit" and _on_cpu() else None
         compiled = compiled_traffic(self.lowered, self.staged(devices), options)
-        return TargetReport(self.name, planned_traffic(self.lowered), compiled)
+        return TargetReport(self.name, planned_traffic(self.lowered, by_xla=self.name != "explicit"), compiled)
 
 
-def planned_traffic(lowered: Lowered) -> Counter[Traffic]:
-    """The planned collectives, in the element types in which this machine computes them."""
-    return of_planned(lowered.planned, lowered.schedule.mesh, _computed_as())
+def planned_traffic(lowered: Lowered, *, by_xla: bool) -> Counter[Traffic]:
+    """The planned collectives, in the element types in which this machine computes them.
+
+    by_xla: where XLA places them, which sends maxima and minima in their own element type.
+    """
+    planned, types = lowered.planned, lowered.traced.program.type_of
+    if by_xla:
+        planned = [replace(c, dtype=types(c.value).dtype) if c.combiner in ("max", "min") else c for c in planned]
+    return of_planned(planned, lowered.schedule.mesh, _computed_as())
 
 
 def compiled_traffic(lowered: Lowered, staged: Any, options: Mapping[str, Any] | None = None) -> Counter[Traffic]:

@@ -57,17 +57,23 @@ class _Arrays:
 class LocalInterpreter:
     """Runs blocks of one program under one schedule; holds no state between runs.
 
-    order: what the compiler must not reorder. apart: values that nothing which reads them is fused with.
+    order: what the compiler must not reorder. apart: values that nothing which reads them is fused with. platform: see
+    `Grid`.
     """
 
     def __init__(
-        self, traced: TracedFunction, schedule: Schedule, order: Order = NOTHING, apart: frozenset[int] = frozenset()
+        self,
+        traced: TracedFunction,
+        schedule: Schedule,
+        order: Order = NOTHING,
+        apart: frozenset[int] = frozenset(),
+        platform: str | None = None,
     ) -> None:
         self.traced, self.program = traced, traced.program
         self.order, self.apart = order, apart
         self.jax_ops = traced.jax_ops
         self.schedule = schedule
-        self.grid = Grid(schedule.mesh)
+        self.grid = Grid(schedule.mesh, platform)
 
     def block(self, block: Block, args: Sequence[Any], owner: tuple[int, int] = (PROGRAM, -1)) -> list[Any]:
         """Results of a block in the layouts that cross its boundary; `args` are in the layouts that they are defined

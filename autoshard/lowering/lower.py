@@ -92,11 +92,14 @@ class Lowered:
         function.
 
         platform: where it will run, by default the platform of the mesh's devices; on "cpu" collectives are put in
-        order. as_they_lie: arrays that are stated in another order of the devices come and go with their blocks in that
-        order (see `autoshard.lowering.other_orders`), by the planned permutes. Otherwise all arrays lie on `mesh`.
+        order, and but for "tpu" maxima and minima go so that NaN is not lost. as_they_lie: arrays that are stated in
+        another order of the devices come and go with their blocks in that order (see
+        `autoshard.lowering.other_orders`), by the planned permutes. Otherwise all arrays lie on `mesh`.
         """
         traced, grid = self.traced, self.schedule.mesh
-        interpreter = LocalInterpreter(traced, self.schedule, self.order, self.apart)
+        if platform is None and isinstance(mesh, JaxMesh):
+            platform = mesh.devices.flat[0].platform
+        interpreter = LocalInterpreter(traced, self.schedule, self.order, self.apart, platform)
         body = traced.program.body
         inputs = len(traced.in_types)
         args = body.args
@@ -127,8 +130,6 @@ class Lowered:
                 _whole_if_empty(traced.program.type_of(v), x) for v, x in zip(body.results, results, strict=True)
             )
 
-        if platform is None and isinstance(mesh, JaxMesh):
-            platform = mesh.devices.flat[0].platform
         mapped = jax.shard_map(
             in_order(local) if platform == "cpu" else local,
             mesh=mesh,

@@ -13,6 +13,7 @@ from jax import lax
 
 from autoshard.errors import UnsupportedError
 from autoshard.lowering.blocks import is_regular
+from autoshard.lowering.collectives import IN_ORDER
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.rows import staged
 from autoshard.sharding.steps import Reshard, Step, StepKind
@@ -23,9 +24,13 @@ _TWO_BITS = tuple(np.dtype(t) for t in (jax.numpy.int2, jax.numpy.uint2))
 
 @dataclass(frozen=True)
 class Grid:
-    """The refined mesh seen from one device: its coordinates and its blocks."""
+    """The refined mesh seen from one device: its coordinates and its blocks.
+
+    platform: where the program will run; None where that is not known.
+    """
 
     mesh: AtomMesh
+    platform: str | None = None
 
     def names(self, atoms: Sequence[int]) -> tuple[str, ...]:
         """Names of these atoms as axes of the refined mesh."""
@@ -118,9 +123,26 @@ def keep_where(condition: jax.Array, x: jax.Array) -> jax.Array:
 
 
 def all_reduce(x: jax.Array, combiner: str, atoms: Sequence[int], grid: Grid) -> jax.Array:
-    """The all-reduce inside an op whose partial results are combined by 'max' or 'min'."""
+    """The all-reduce inside an op whose partial results are combined by 'max' or 'min'.
+
+    Collectives on CPUs drop NaN, which the op on one device keeps, and those of NCCL do not promise it: numbers go as
+    integers in the same order.
+    """
     reduce: Callable[..., jax.Array] = {"max": lax.pmax, "min": lax.pmin}[combiner]
-    return reduce(x, grid.names(atoms))
+    word = IN_ORDER.get(str(x.dtype))
+    if word is None or grid.platform == "tpu":
+        return reduce(x, grid.names(atoms))
+    limits = jax.numpy.iinfo(word)
+    no_number = lax.full_like(x, limits.max if combiner == "max" else limits.min, dtype=word)
+    keys = _turned(lax.bitcast_convert_type(x, word))
+    keys = reduce(lax.select(lax.ne(x, x), no_number, keys), grid.names(atoms))
+    return lax.bitcast_convert_type(_turned(keys), x.dtype)
+
+
+def _turned(bits: jax.Array) -> jax.Array:
+    """Bits of floats as integers in the order of the floats, and back: those below zero are counted the other way."""
+    most = lax.full_like(bits, jax.numpy.iinfo(bits.dtype).max)
+    return lax.select(lax.lt(bits, lax.full_like(bits, 0)), lax.bitwise_xor(bits, most), bits)
 
 
 def permute_pairs(old: Sequence[int], new: Sequence[int], mesh: AtomMesh) -> list[tuple[int, int]]:

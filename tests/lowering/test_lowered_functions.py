@@ -3,12 +3,14 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax import lax
 from jax.sharding import PartitionSpec as P
 from lowered_programs import check, f32, mlp, replicated_schedule, scan_remat_adamw
 from naive_schedule import MESHES, naive_schedule
 from running import Original
 
+import autoshard
 from autoshard.frontends.jax.function import trace
 from autoshard.interop.jax import auto_mesh
 from autoshard.lowering.collectives import planned_collectives
@@ -139,3 +141,24 @@ def test_a_users_shard_map_runs_inside_ours():
     inner = jax.shard_map(body, mesh=jax_mesh, in_specs=(P("x", "y"), P("y", None)), out_specs=P("x", None))
     original = Original(lambda a, b: jnp.tanh(inner(a * 2, b)), f32(4, 8), f32(8, 6))
     check(original, MESHES["2x4"], 1, uneven=False)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("reduce", [jnp.max, jnp.min, lambda x: jnp.isfinite(jnp.abs(x).max())])
+def test_maxima_over_devices_keep_a_number_that_is_none(reduce, dtype):
+    asked = {
+        "mesh": {"data": 2, "model": 4},
+        "hardware": "cpu_sim",
+        "constraints": autoshard.Pin("x0", '[{"model"}, {"data"}]'),
+    }
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(32, 16)), dtype)
+
+    def reduced(x0):
+        return reduce(x0)
+
+    plan = autoshard.plan(reduced, x, **asked)
+    assert [c.combiner for c in plan.lowered.planned] in (["max"], ["min"])
+    for spoiled in (x, x.at[3, 2].set(jnp.nan), x.at[30, 9].set(-jnp.inf), -jnp.abs(x), x * jnp.nan):
+        found, expected = (f(spoiled).astype(jnp.float32) for f in (plan.jit(), jax.jit(reduce)))
+        np.testing.assert_array_equal(found, expected)
+    assert plan.verify(reduced, x, **asked).ok

@@ -1,6 +1,6 @@
 """The collectives that a plan's layouts need, as records that can be compared with those of program texts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,16 +38,23 @@ class Collective:
     pairs: tuple[tuple[int, int], ...] = ()
 
 
-def collectives_of(plan: Any) -> list[Collective]:
-    """Every collective that follows from the layouts of a plan that passed `check_plan`."""
+_ORDERED = {"float16": "int16", "bfloat16": "int16", "float32": "int32", "float64": "int64"}
+"""Floats whose maxima and minima are sent as integers in the same order: collectives on CPUs drop NaN."""
+
+
+def collectives_of(plan: Any, *, keeps_nan: bool = False) -> list[Collective]:
+    """Every collective that follows from the layouts of a plan that passed `check_plan`.
+
+    keeps_nan: whether maxima and minima are sent as the numbers that they are, as on TPUs, whose collectives keep NaN.
+    """
     findings = Findings()
     mesh, _ = read_atoms(plan["mesh"])
     flow = derive(plan, read_graph(plan, findings), mesh, findings)
     assert not findings, "the plan was checked before"
-    return list(_collectives(flow))
+    return list(_collectives(flow, {} if keeps_nan else _ORDERED))
 
 
-def _collectives(flow: Flow) -> Iterator[Collective]:
+def _collectives(flow: Flow, ordered: Mapping[str, str]) -> Iterator[Collective]:
     graph, around = flow.graph, _around(flow)
     for value, way in flow.shared.items():
         loops = around[id(graph.home[value])]
@@ -85,8 +92,9 @@ def _collectives(flow: Flow) -> Iterator[Collective]:
             tensor = graph.values[value]
             elements = placed.results[k].elements(tensor.shape)
             where = f"{node.label} combines {tensor.name}"
+            dtype = ordered.get(tensor.dtype, tensor.dtype)
             yield Collective(
-                where, "all_reduce", placed.combined, (), elements, tensor.dtype, placed.rule.combiner, around[op]
+                where, "all_reduce", placed.combined, (), elements, dtype, placed.rule.combiner, around[op]
             )
 
 

@@ -176,7 +176,7 @@ def _run(data: Mapping[str, Any], runnable: Runnable, asked: "Asked | None") -> 
     if form is None:
         return done
     results = partial(_numbers, lowered, runnable)
-    planned = collectives_of(data)
+    planned = collectives_of(data, keeps_nan=True)  # of forms in which XLA places them: numbers go as they are
     return (*done, _where_kernels_run(FORM, runnable, lambda: check_form(form, lowered, planned, results)))
 
 
@@ -291,7 +291,7 @@ def _texts(data: Mapping[str, Any], lowered: "Lowered") -> Check:
 
     mesh = lowered.schedule.mesh
     devices = mesh.mesh.size
-    planned = collectives_of(data)
+    planned = collectives_of(data, keeps_nan=devices <= jax.device_count() and jax.default_backend() == "tpu")
     if devices > MAX_LOWERED_DEVICES:
         return not_done(TEXTS, f"the mesh has {devices} devices; at most {MAX_LOWERED_DEVICES} are lowered here")
     enough, cannot = devices <= min(MAX_DEVICES, jax.device_count()), unable(lowered.traced.program)
