@@ -18,6 +18,7 @@ from jax.sharding import Mesh as JaxMesh
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.interop.jax import auto_abstract_mesh
 from autoshard.lowering.called import as_called
+from autoshard.lowering.collectives import PlannedCollective, sent_as
 from autoshard.lowering.constrained import constrained_function
 from autoshard.lowering.lower import Lowered, has_other_orders
 from autoshard.lowering.sdy_text import on_logical_mesh
@@ -203,9 +204,14 @@ def planned_traffic(lowered: Lowered, *, by_xla: bool) -> Counter[Traffic]:
 
     by_xla: where XLA places them, which sends maxima and minima in their own element type.
     """
-    planned, types = lowered.planned, lowered.traced.program.type_of
-    if by_xla:
-        planned = [replace(c, dtype=types(c.value).dtype) if c.combiner in ("max", "min") else c for c in planned]
+    platform = "tpu" if by_xla else jax.default_backend()
+
+    def sent(c: PlannedCollective) -> PlannedCollective:
+        own = lowered.traced.program.type_of(c.value).dtype
+        in_words = c.combiner in ("max", "min") and c.dtype == sent_as(own, None)  # a user's own pmax is not
+        return replace(c, dtype=sent_as(own, platform)) if in_words else c
+
+    planned = map(sent, lowered.planned)
     return of_planned(planned, lowered.schedule.mesh, _computed_as())
 
 

@@ -13,9 +13,19 @@ from autoshard.sharding.axis import AxisRef
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.steps import Reshard, Step, StepKind
 
-IN_ORDER = {"float16": "int16", "bfloat16": "int16", "float32": "int32", "float64": "int64"}
-"""Element types of maxima and minima -> the integers in the same order that are sent in their place, so that NaN is
-not lost."""
+_IN_ORDER = {"float16": "int16", "bfloat16": "int16", "float32": "int32", "float64": "int64"}
+
+
+def sent_as(dtype: str, platform: str | None) -> str:
+    """The element type in which maxima and minima of a type are sent: integers in the same order, so that NaN is not
+    lost.
+
+    Not to TPUs, whose collectives keep it; nor on GPUs numbers of two bytes, which XLA would send as four.
+    """
+    word = _IN_ORDER.get(dtype, dtype)
+    if platform == "tpu" or (word == "int16" and platform in ("gpu", "cuda", "rocm")):
+        return dtype
+    return word
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +47,7 @@ class PlannedCollective:
     atoms: the group, major to minor. from_atoms: for a permute the order before.
     group_size: number of devices in one group.
     elements: of the array that one device gives to the collective, padding included.
-    dtype: by name; random keys move as their words (uint32), maxima and minima as integers (`IN_ORDER`).
+    dtype: by name; random keys move as their words (uint32), maxima and minima as integers (`sent_as`).
     combiner: of reductions, ``add``, ``max`` or ``min``; else "".
     shift: of a permute that exchanges edges, 1 where every device sends to the next of its group, -1 to the one before.
     pairs: of a permute of a cutout or in the user's own `shard_map`, numbers of senders and receivers in a group, in
@@ -160,7 +170,7 @@ def _block(
                                 atoms=atoms,
                                 group_size=schedule.mesh.size(atoms),
                                 elements=prod(local),
-                                dtype=IN_ORDER.get(tensor.dtype, tensor.dtype),
+                                dtype=sent_as(tensor.dtype, None),
                                 value=value,
                                 op=op.id,
                                 loops=loops,

@@ -13,7 +13,7 @@ from jax import lax
 
 from autoshard.errors import UnsupportedError
 from autoshard.lowering.blocks import is_regular
-from autoshard.lowering.collectives import IN_ORDER
+from autoshard.lowering.collectives import sent_as
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.rows import staged
 from autoshard.sharding.steps import Reshard, Step, StepKind
@@ -126,11 +126,11 @@ def all_reduce(x: jax.Array, combiner: str, atoms: Sequence[int], grid: Grid) ->
     """The all-reduce inside an op whose partial results are combined by 'max' or 'min'.
 
     Collectives on CPUs drop NaN, which the op on one device keeps, and those of NCCL do not promise it: numbers go as
-    integers in the same order.
+    integers in the same order (`sent_as`).
     """
     reduce: Callable[..., jax.Array] = {"max": lax.pmax, "min": lax.pmin}[combiner]
-    word = IN_ORDER.get(str(x.dtype))
-    if word is None or grid.platform == "tpu":
+    word = sent_as(str(x.dtype), grid.platform)
+    if word == str(x.dtype):
         return reduce(x, grid.names(atoms))
     limits = jax.numpy.iinfo(word)
     no_number = lax.full_like(x, limits.max if combiner == "max" else limits.min, dtype=word)

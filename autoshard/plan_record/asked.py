@@ -49,8 +49,8 @@ class AskedRecord(ABC):
 
     @property
     def objective(self) -> Objective:
-        """What the cost counts: ``serial`` (nothing overlaps) or ``overlap`` (what a device waits for, or its busiest link
-        works where that is longer)."""
+        """What the cost counts: ``serial`` (nothing overlaps) or ``overlap`` (what a device waits for, or what its
+        busiest link works where that is longer)."""
         return (self.options and self.options.objective) or "serial"
 
     @cached_property

@@ -13,7 +13,7 @@ from running import Original
 import autoshard
 from autoshard.frontends.jax.function import trace
 from autoshard.interop.jax import auto_mesh
-from autoshard.lowering.collectives import planned_collectives
+from autoshard.lowering.collectives import planned_collectives, sent_as
 from autoshard.lowering.lower import lower
 from autoshard.program.schedule import PROGRAM, Placement, Schedule, Use
 from autoshard.sharding.layout import AtomMesh, Layout
@@ -162,3 +162,16 @@ def test_maxima_over_devices_keep_a_number_that_is_none(reduce, dtype):
         found, expected = (f(spoiled).astype(jnp.float32) for f in (plan.jit(), jax.jit(reduce)))
         np.testing.assert_array_equal(found, expected)
     assert plan.verify(reduced, x, **asked).ok
+
+
+@pytest.mark.parametrize(
+    ("dtype", "platform", "sent"),
+    [
+        ("bfloat16", "cpu", "int16"), ("bfloat16", "gpu", "bfloat16"), ("float32", "gpu", "int32"),
+        ("float32", "tpu", "float32"), ("int32", "cpu", "int32"), ("float32", None, "int32"),
+    ],
+)  # fmt: skip
+def test_maxima_go_as_integers_where_nan_would_be_lost_and_bytes_stay_as_they_are(
+    dtype: str, platform: str | None, sent: str
+) -> None:
+    assert sent_as(dtype, platform) == sent

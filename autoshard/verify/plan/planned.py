@@ -1,8 +1,8 @@
 """The collectives that a plan's layouts need, as records that can be compared with those of program texts."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from autoshard.verify.plan.flow import COLLECTIVES, Flow, Move, Way, derive
 from autoshard.verify.plan.layout import Atoms, Holding, read_atoms
@@ -42,16 +42,21 @@ _ORDERED = {"float16": "int16", "bfloat16": "int16", "float32": "int32", "float6
 """Floats whose maxima and minima are sent as integers in the same order: collectives on CPUs drop NaN."""
 
 
-def collectives_of(plan: Any, *, keeps_nan: bool = False) -> list[Collective]:
+AS_NUMBERS: Final = {"cpu": (), "gpu": ("float16", "bfloat16"), "tpu": tuple(_ORDERED)}
+"""By platform, floats whose maxima and minima are sent as they are: XLA would send words of two bytes as four on GPUs,
+and collectives of TPUs keep NaN."""
+
+
+def collectives_of(plan: Any, *, as_numbers: Collection[str] = ()) -> list[Collective]:
     """Every collective that follows from the layouts of a plan that passed `check_plan`.
 
-    keeps_nan: whether maxima and minima are sent as the numbers that they are, as on TPUs, whose collectives keep NaN.
+    as_numbers: floats whose maxima and minima are sent as they are (`AS_NUMBERS`).
     """
     findings = Findings()
     mesh, _ = read_atoms(plan["mesh"])
     flow = derive(plan, read_graph(plan, findings), mesh, findings)
     assert not findings, "the plan was checked before"
-    return list(_collectives(flow, {} if keeps_nan else _ORDERED))
+    return list(_collectives(flow, {name: word for name, word in _ORDERED.items() if name not in as_numbers}))
 
 
 def _collectives(flow: Flow, ordered: Mapping[str, str]) -> Iterator[Collective]:

@@ -29,7 +29,7 @@ from autoshard.program.program import Program
 from autoshard.trust import placed_config, refusal
 from autoshard.verify.derived import ASKED, NOT_DERIVED, check_derived
 from autoshard.verify.plan.checker import check_plan
-from autoshard.verify.plan.planned import collectives_of
+from autoshard.verify.plan.planned import AS_NUMBERS, collectives_of
 from autoshard.verify.report import Check, Verification, failed, not_done, ok
 from autoshard.verify.runs.forms import FORM, check_form
 
@@ -176,7 +176,7 @@ def _run(data: Mapping[str, Any], runnable: Runnable, asked: "Asked | None") -> 
     if form is None:
         return done
     results = partial(_numbers, lowered, runnable)
-    planned = collectives_of(data, keeps_nan=True)  # of forms in which XLA places them: numbers go as they are
+    planned = collectives_of(data, as_numbers=AS_NUMBERS["tpu"])  # of forms in which XLA places them
     return (*done, _where_kernels_run(FORM, runnable, lambda: check_form(form, lowered, planned, results)))
 
 
@@ -291,7 +291,8 @@ def _texts(data: Mapping[str, Any], lowered: "Lowered") -> Check:
 
     mesh = lowered.schedule.mesh
     devices = mesh.mesh.size
-    planned = collectives_of(data, keeps_nan=devices <= jax.device_count() and jax.default_backend() == "tpu")
+    there = jax.default_backend() if devices <= jax.device_count() else "cpu"
+    planned = collectives_of(data, as_numbers=AS_NUMBERS.get(there, ()))
     if devices > MAX_LOWERED_DEVICES:
         return not_done(TEXTS, f"the mesh has {devices} devices; at most {MAX_LOWERED_DEVICES} are lowered here")
     enough, cannot = devices <= min(MAX_DEVICES, jax.device_count()), unable(lowered.traced.program)
