@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from autoshard.costs.price import price
 from autoshard.formulation.assign import assignment_of
 from autoshard.formulation.model import NodeKind
 from autoshard.plan_record import PlanRecord
@@ -138,10 +139,15 @@ class Alternatives:
             return None
         base = evaluate(self.network, self.start).cost
         assert base is not None
-        peak = self.model.simulate(self.model.schedule(whole)).peak_bytes
+        schedule = self.model.schedule(whole)
+        peak = self.model.simulate(schedule).peak_bytes
         limit = self.model.problem.memory_limit
         moved = sum(1 for a, b in zip(whole, self.start, strict=True) if a != b)
         extra = (evaluated.cost - base) * self.model.encoded.tick_s
+        if self.plan.objective == "overlap":  # the network does not say what links work
+            problem = self.model.problem
+            cost = price(problem.program, schedule, self.model.fusion, self.model.prices, problem.trips)
+            extra = self.model.seconds(cost) + self.model.memory_price_s(whole) - self.plan.objective_s
         return Alternative(sharding, extra, peak, moved, limit is None or peak <= limit)
 
     def _near(self, root: int, many: int) -> list[int]:

@@ -19,6 +19,7 @@ from autoshard.costs.price import price
 from autoshard.formulation.assign import assignment_of
 from autoshard.planning import Model, answer, build_model, decide
 from autoshard.planning.over_links import search_over_links
+from autoshard.questions.alternatives import Alternatives
 from autoshard.search_options import SearchOptions
 from autoshard.solver.network import evaluate
 from autoshard.verify import check_plan
@@ -171,3 +172,14 @@ def test_a_known_plan_that_is_cheaper_than_what_waits_alone_is_kept(found: Plan)
     assert known is not None
     hurried = SearchOptions().within(0.0)
     assert search_over_links(model, hurried, starts=[known]).objective_s == pytest.approx(best.objective_s)
+
+
+def test_what_an_alternative_costs_counts_links_too() -> None:
+    """To hand out whole what came cut over GPUs hides in part, but NVLink is busy with all of it."""
+    pins = [Pin("w", '[{"x"}, {}]')]
+    weight = ShapeDtypeStruct((2048, 8192), jnp.bfloat16)
+    crossing_s = 2048 * 8192 * 2 * 3 / 4 / 450e9  # of what is gathered, over NVLink
+    cut = plan(lambda w: 2 * w, weight, mesh={"x": 4}, hardware="h100", constraints=pins, objective="overlap")
+    (whole,) = (a for a in Alternatives(cut).output(0) if a.sharding == "[{}, {}]")
+    assert cut.objective_s < crossing_s
+    assert whole.extra_s == pytest.approx(crossing_s - cut.objective_s, rel=1e-3)
