@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from autoshard.costmodels.compiled import CompiledWork
 from autoshard.costmodels.errors import ProfileError
 from autoshard.costmodels.families import FALLBACK, KNOWN_RATES, family_of
+from autoshard.costmodels.faults import said
 
 # Ranges of all present and near machines: a figure outside of them has the wrong unit (GB/s for bytes/s).
 FLOPS_RANGE = (1e8, 1e17)
@@ -21,20 +22,6 @@ LATENCY_S_RANGE = (0.0, 0.1)
 MOST_FAULTS = 10  # of a profile that are told one by one
 
 Unit = Literal["FLOP/s", "bytes/s", "bytes", "s", "fraction", "elements"]
-
-
-def _said(fault: Any) -> str:
-    """A fault that pydantic found, in words for a user."""
-    where = ".".join(str(part) for part in fault["loc"]) or "profile"
-    kind, found = fault["type"], fault["input"]
-    if kind in ("model_type", "model_attributes_type", "dict_type"):
-        message = "must be a mapping of keys and values"
-    elif kind in ("list_type", "tuple_type"):
-        message = "must be a list"
-    else:
-        message = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    shown = f" (found {str(found)[:60]!r})" if isinstance(found, str) else f" (found {found!r})"
-    return f"{where}: {message}{shown if isinstance(found, (str, int, float)) else ''}"
 
 
 class _Strict(BaseModel):
@@ -393,7 +380,7 @@ class Profile(_Strict):
             return Profile.model_validate(data)
         except ValidationError as error:
             faults = error.errors()
-            lines = [f"  {_said(item)}" for item in faults[:MOST_FAULTS]]
+            lines = [f"  {said(item, Profile)}" for item in faults[:MOST_FAULTS]]
             if len(faults) > MOST_FAULTS:
                 lines.append(f"  and {len(faults) - MOST_FAULTS} more faults")
             raise ProfileError(f"{origin} is not a valid hardware profile:\n" + "\n".join(lines)) from None
