@@ -23,7 +23,7 @@ SOME_AXES, FEW_OPS = 3, 200
 
 ALIKE_OPS = {FEW_AXES: 200, SOME_AXES: 120}
 """Ops, by the number of axes larger than 1, up to which axes are tried in all orders even if they are alike. With three
-axes searches within a memory limit take up to twice as long then, and of 183 ops one ended with a worse plan."""
+axes searches within a memory limit take up to twice as long then (they begin with one order: `fewer_orders`)."""
 
 
 def axis_orders(problem: "Problem") -> tuple[tuple[str, ...], ...]:
@@ -41,7 +41,8 @@ def axis_orders(problem: "Problem") -> tuple[tuple[str, ...], ...]:
     most = SOME_AXES if ops <= FEW_OPS else FEW_AXES
     out: dict[tuple[str, ...], None] = {}
     if len(cutting) <= most:
-        named = cutting if ops <= ALIKE_OPS[max(FEW_AXES, len(cutting))] else _named(problem)
+        every = ops <= ALIKE_OPS[max(FEW_AXES, len(cutting))] and not problem.alike_in_order
+        named = cutting if every else _named(problem)
         alike = _alike(problem.machine, [name for name in cutting if name not in named])
         rest = [n for n in names if n not in cutting]
         for order in permutations(cutting):

@@ -8,7 +8,7 @@ from typing import Any
 from autoshard.deadline import Deadline
 from autoshard.errors import OutOfTimeError
 from autoshard.formulation.memory import leaves_something
-from autoshard.planning import fitting
+from autoshard.planning import fewer_orders, fitting
 from autoshard.planning.decision import (
     Decision,
     Known,
@@ -42,8 +42,7 @@ _LOOSE_SHARE, _LOOSE_TRIES, _LOOSELY_CLOSE = 0.3, 4, 1.02
 """The part of what is left of a time limit, and how many searches, that a plan may take in a network that does not know
 what copies hold; one of at most so many times the bound is not also looked for within less."""
 _LIMITED_SHARE, _NEAR = 0.9, 1.1
-"""The part of what is left of a time limit that one search within the memory limit may take; while no plan of at most
-so many times the bound is known, annealing looks for one."""
+"""The part of the time left that one search within the limit may take; annealing looks until a plan is that near."""
 _FREE_SHARE, _FREE_SHARE_OF_DEVICE = 0.5, 0.8
 """The part of a time limit for solving without the memory limit; where that is only the device's, most are within."""
 _By = Callable[..., Any]
@@ -106,6 +105,7 @@ class _Run:
         memory = model.simulate(schedule)
         if limit is None or memory.peak_bytes <= limit:
             return self._finished((free, schedule, memory))
+        self.starts += fewer_orders.starts(model, self.options, search_plan, self.seen)
         self.known = known = best_start(model, self.starts, limit)
         if not self.soon:
             self.known = known = self._loosely(limit, known)

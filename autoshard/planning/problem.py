@@ -20,7 +20,8 @@ class Problem:
     and it is the room that the device has. trips: assumed number of iterations of while loops whose count is not known.
     later: where these are the pins of a stage, those of the whole problem. They demand nothing here, but plans may have
     what they need: their orders of axes, and outputs in other layouts than the inputs that they replace. by_name:
-    whether stages by names of strategies place axes. weights: see `weighing`.
+    whether stages by names of strategies place axes. weights: see `weighing`. alike_in_order: axes alike keep the order
+    of the mesh, whatever the size of the program (see `planning.axis_orders`).
     """
 
     program: Program
@@ -38,6 +39,7 @@ class Problem:
     later: tuple[MatchedPin, ...] = ()
     by_name: bool = False
     weights: Weights = ()
+    alike_in_order: bool = False
 
     @property
     def statements(self) -> tuple[MatchedPin | MatchedGroup | Restriction, ...]:

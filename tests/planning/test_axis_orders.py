@@ -1,19 +1,23 @@
 """Axes cut a dimension in whichever order is cheapest, without a statement that says so."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
-from plan_cases import Pin, f32
+from plan_cases import Pin, f32, problem, program_of
 
 from autoshard import MaxReshards, plan
 from autoshard.api.verbs import ask
 from autoshard.frontends.jax.function import trace
-from autoshard.planning import stated_stages
+from autoshard.planning import Decision, Model, build_model, decide, fewer_orders, stated_stages
 from autoshard.planning.axis_orders import axis_orders
+from autoshard.planning.decide import search_plan
+from autoshard.search_options import SearchOptions
+from autoshard.solver.solution import Stopped
 
 MANY_OPS = 300
 
@@ -151,3 +155,35 @@ def test_a_plan_with_a_later_axis_first_computes_what_one_device_computes() -> N
     found = plan(f, f32(2, 4), mesh={"a": 4, "b": 2}, hardware="h100", constraints=[Pin("x", '[{"b"}, {"a"}]')])
     x = np.arange(8, dtype=np.float32).reshape(2, 4)
     assert np.allclose(found.jit()(x), np.tanh(x).reshape(-1), atol=1e-6)
+
+
+def within(axes: dict[str, int], limit: int) -> Model:
+    program = program_of(lambda x, w1, w2: jnp.tanh(x @ w1) @ w2, f32(512, 256), f32(256, 1024), f32(1024, 256))
+    return build_model(problem(program, axes, profile="tpu_v5p", memory_limit=limit))
+
+
+def test_within_a_memory_limit_three_axes_alike_begin_with_a_plan_of_one_order() -> None:
+    axes = {"x": 2, "y": 2, "z": 2}
+    limit = decide(within(axes, 1 << 30)).memory.peak_bytes - 1
+    model, seen = within(axes, limit), []
+    (start,) = fewer_orders.starts(model, SearchOptions(), search_plan, seen)
+    assert seen == [start]
+    plan_of_one_order = model.schedule(start)
+    assert model.simulate(plan_of_one_order).peak_bytes <= limit
+    dims = [dim for layout in plan_of_one_order.definitions.values() for dim in layout.dims]
+    assert all(list(dim) == sorted(dim) for dim in dims)
+    assert fewer_orders.starts(within({"x": 2, "y": 4}, limit), SearchOptions(), search_plan, []) == ()
+
+
+def test_an_interrupt_of_the_search_with_one_order_ends_all_with_its_plan() -> None:
+    axes = {"x": 2, "y": 2, "z": 2}
+    limit = decide(within(axes, 1 << 30)).memory.peak_bytes - 1
+    model, seen = within(axes, limit), []
+
+    def stopped(model: Model, options: SearchOptions) -> Decision:
+        found = search_plan(model, options)
+        return replace(found, stats={"rounds": [{"stopped": Stopped.INTERRUPT}]})
+
+    with pytest.raises(KeyboardInterrupt):
+        fewer_orders.starts(model, SearchOptions(), stopped, seen)
+    assert len(seen) == 1
