@@ -43,7 +43,12 @@ def search_over_links(
     options = options or SearchOptions()
     if model.problem.objective != "overlap" or model.problem.weights:
         return search_plan(model, options, starts=starts)
-    first = search_plan(model, options.part(_FIRST_SHARE), starts=starts)
+    try:
+        first = search_plan(model, options.part(_FIRST_SHARE), starts=starts)
+    except NoAnswerError as end:
+        if end.proved or end.stopped is not Stopped.TIME:
+            raise
+        first = search_plan(model, options, starts=starts)  # a plan at all comes first
     if first.interrupted:
         return first
     if max(link_work(first.cost, model.prices).values(), default=0.0) > model.shared.exposure.waited_s(first.cost):

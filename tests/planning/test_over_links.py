@@ -17,11 +17,14 @@ from autoshard.api.bound import check_bound
 from autoshard.api.plans import Plan
 from autoshard.costs.price import price
 from autoshard.formulation.assign import assignment_of
-from autoshard.planning import Model, answer, build_model, decide
+from autoshard.planning import Model, answer, build_model, decide, over_links
+from autoshard.planning.decide import search_plan
+from autoshard.planning.no_plan import NoAnswerError
 from autoshard.planning.over_links import search_over_links
 from autoshard.questions.alternatives import Alternatives
 from autoshard.search_options import SearchOptions
 from autoshard.solver.network import evaluate
+from autoshard.solver.solution import Stopped
 from autoshard.verify import check_plan
 
 
@@ -183,3 +186,20 @@ def test_what_an_alternative_costs_counts_links_too() -> None:
     (whole,) = (a for a in Alternatives(cut).output(0) if a.sharding == "[{}, {}]")
     assert cut.objective_s < crossing_s
     assert whole.extra_s == pytest.approx(crossing_s - cut.objective_s, rel=1e-3)
+
+
+def test_where_no_plan_is_found_in_its_part_of_the_time_the_rest_is_for_a_plan(
+    found: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = build_model(problem(found.program, {"x": 2, "y": 4}).minimising("overlap"))
+    calls: list[Any] = []
+
+    def at_last(model: Model, options: SearchOptions, *, starts: Any = ()) -> Any:
+        calls.append(model.problem.weights)
+        if len(calls) == 1:
+            raise NoAnswerError(model, False, False, "", Stopped.TIME, [])
+        return search_plan(model, options, starts=starts)
+
+    monkeypatch.setattr(over_links, "search_plan", at_last)
+    assert search_over_links(model).objective_s == pytest.approx(found.objective_s)
+    assert calls[:2] == [(), ()]
