@@ -154,11 +154,15 @@ def test_stages_weigh_links_each_for_itself_and_are_proved() -> None:
     assert check_plan(staged.to_dict()).findings == ()
 
 
-def test_within_a_memory_limit_links_count_too(found: Plan) -> None:
-    limited = trained(memory_limit=int(0.9 * found.memory.peak_bytes))
-    assert limited.memory.peak_bytes <= 0.9 * found.memory.peak_bytes
-    assert work_of_links(limited) <= limited.objective_s
-    assert limited.bound_s >= found.bound_s * (1 - 1e-6)
+def test_within_a_memory_limit_links_count_too() -> None:
+    asked: dict[str, Any] = {"mesh": {"x": 2, "y": 2}, "hardware": "h100", "donate_argnums": (0,)}
+    free = plan(sgd, *SPECS, **asked, objective="overlap")
+    limit = int(0.9 * free.memory.peak_bytes)
+    limited = plan(sgd, *SPECS, **asked, objective="overlap", memory_limit=limit)
+    assert limited.memory.peak_bytes <= limit
+    assert limited.step_time.resources_s["nvlink"] <= limited.objective_s
+    assert limited.bound_s >= free.bound_s * (1 - 1e-6)
+    assert limited.certificate is not None and limited.certificate.weights
     assert check_bound(limited.to_dict()).status == "ok"
 
 
