@@ -90,6 +90,17 @@ def sliced_elements(rule: ShardingRule, sizes: np.ndarray) -> np.ndarray:
     return read
 
 
+def groups_read(rule: ShardingRule, sizes: np.ndarray) -> np.ndarray:
+    """[placement] the share of its groups' matrices that a ragged matmul reads at most on one device: a row meets one
+    group, so few rows meet few of many. 1 for the gradient of the matrices, which meets all.
+    """
+    left, right, result = ({f for dim in t for f in dim} for t in (*rule.operands[:2], rule.results[0]))
+    groups, rows = sorted(right - left - result), sorted((left & result) - right)
+    if not groups:
+        return np.ones(len(sizes))
+    return np.minimum(1.0, sizes[:, rows].prod(axis=1) / sizes[:, groups].prod(axis=1))
+
+
 def local_bytes(op: Op, program: Program, sizes: np.ndarray, fusion: Fusion) -> np.ndarray:
     """[placement] bytes that one execution of `op` reads and writes in memory on one device."""
     rule = op.rule
@@ -103,6 +114,8 @@ def local_bytes(op: Op, program: Program, sizes: np.ndarray, fusion: Fusion) -> 
         if partial_reads and (index == 0 or value in op.results):
             continue  # only the part under the slice is touched, and counted with the slice
         read = sliced_elements(rule, sizes) if op.kind == "slice" and index == 0 else local_elements(factors, sizes)
+        if op.kind.startswith("ragged_dot") and index == 1:
+            read = read * groups_read(rule, sizes)
         moved += read * element_bytes(program, value)
     touched = (op.attrs.get("work") or {}).get("bytes")
     if touched is not None:  # a kernel that says how often it touches its arrays

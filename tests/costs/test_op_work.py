@@ -123,6 +123,36 @@ def test_a_ragged_matmul_does_not_pay_for_the_number_of_groups() -> None:
     assert flops(op, program) == 2 * 64 * 8 * 16
 
 
+def test_a_ragged_matmul_of_few_rows_reads_the_groups_that_they_can_meet() -> None:
+    """Decoding with experts: 3 rows meet 3 of 64 matrices at most; 100 rows may meet all."""
+    sizes = ShapeDtypeStruct((64,), jnp.int32)
+    few = single(lax.ragged_dot, f32(3, 8), f32(64, 8, 16), sizes, kind="ragged_dot_general")
+    many = single(lax.ragged_dot, f32(100, 8), f32(64, 8, 16), sizes, kind="ragged_dot_general")
+    assert moved(*few) == 4 * (3 * 8 + 3 * 8 * 16 + 64 + 3 * 16)
+    assert moved(*many) == 4 * (100 * 8 + 64 * 8 * 16 + 64 + 100 * 16)
+
+
+def test_experts_over_devices_are_met_by_all_rows_on_each() -> None:
+    sizes = ShapeDtypeStruct((64,), jnp.int32)
+    op, program = single(lax.ragged_dot, f32(3, 8), f32(64, 8, 16), sizes, kind="ragged_dot_general")
+    assert op.rule is not None
+    parts = np.ones((1, len(op.rule.factor_sizes)), np.int64)
+    parts[0, op.rule.operands[1][0][0]] = 32  # 2 experts on a device, for 3 rows
+    found = local_bytes(op, program, local_sizes(op.rule, parts), analyse(program))
+    assert float(found[0]) == 4 * (3 * 8 + 2 * 8 * 16 + 64 + 3 * 16)
+
+
+def test_the_gradient_of_experts_writes_all_of_them() -> None:
+    sizes = ShapeDtypeStruct((64,), jnp.int32)
+
+    def f(w: Any, x: Any, n: Any) -> Any:
+        return lax.ragged_dot(x, w, n).sum()
+
+    program = program_of(jax.grad(f), f32(64, 8, 16), f32(3, 8), sizes)
+    (op,) = ops_of(program, "ragged_dot_general")
+    assert moved(op, program) >= 4 * 64 * 8 * 16
+
+
 def test_a_reduction_is_one_flop_per_element_it_reads() -> None:
     op, program = single(lambda x: x.sum(axis=0), f32(8, 4), kind="reduce_sum")
     assert flops(op, program) == 8 * 4

@@ -3,7 +3,7 @@
 The conventions are those that plans are priced by (docs/verification.md); the code is the checker's own.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, log2, prod
 from typing import Final
 
@@ -274,11 +274,24 @@ def is_update(op: Node) -> bool:
     return op.kind == "dynamic_update_slice" or op.kind.startswith("scatter")
 
 
+def _groups_met(rule: Rule, n: Sequence[int]) -> float:
+    """The most of its groups that the rows of a ragged matmul can meet, as a share: each row meets one."""
+    rows, groups = 1.0, 1.0
+    in_left, in_right, in_result = ([f for dim in t for f in dim] for t in (*rule.operands[:2], rule.results[0]))
+    for factor in set(in_left + in_right):
+        if factor in in_left and factor in in_result and factor not in in_right:
+            rows *= n[factor]
+        if factor in in_right and factor not in in_left and factor not in in_result:
+            groups *= n[factor]
+    return min(1.0, rows / groups)
+
+
 def moved_bytes(op: Node, placed: Placed, graph: Graph, exists: set[int]) -> float:
     """Bytes one execution reads and writes in the memory of one device.
 
     Lookups and updates touch only the slice of their table: it counts twice, and the table does not count. A slice with
     known borders reads what it takes, and all of a dimension that it steps through. What is given twice is read once.
+    A ragged matmul reads as many groups as it has rows, if it has more groups than these.
     """
     rule, n = placed.rule, _local(placed.rule, placed)
     lookup = op.kind in ("gather", "dynamic_slice")
@@ -291,6 +304,7 @@ def moved_bytes(op: Node, placed: Placed, graph: Graph, exists: set[int]) -> flo
             for c in rule.cutouts if op.kind == "slice" and k == 0 else ():
                 if c.taken >= 0:
                     block *= min(1.0, (n[c.made] if c.made >= 0 else 1) / n[c.taken])
+            block *= _groups_met(rule, n) if op.kind.startswith("ragged_dot") and k == 1 else 1.0
             total += block * element_bytes(graph.values[v].dtype)
     stated = op.attrs["work"]["bytes"] if "work" in op.attrs else None
     if stated is not None:
