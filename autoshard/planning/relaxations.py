@@ -34,7 +34,7 @@ SEARCH_S = 4.0
 ALL_SEARCHES_S = 12.0
 """Seconds that all such searches may take together."""
 LIMITS = (1.1, 1.5, 2.0)
-"""Multiples of the bound that are tried as limits."""
+"""Multiples of the bound, or of the limit where that is more, that are tried as limits."""
 NAMED = 3
 """How many of the values to compute again are named."""
 
@@ -259,7 +259,7 @@ def _together(problem: Problem, smallest: MinimalSet, limit: int, searches: _Sea
 def _limit(problem: Problem, bound: int, limit: int, achieved: int | None, searches: _Searches) -> list[Relaxation]:
     """The least of a few higher limits under which a plan is found, or the peak of a plan that is known."""
     for factor in LIMITS:
-        tried = max(limit + 1, int(bound * factor))
+        tried = int(max(bound, limit + 1) * factor)
         if achieved is not None and tried >= achieved:
             break
         _, peak = searches.peak_of_a_plan(replace(problem, memory_limit=tried))

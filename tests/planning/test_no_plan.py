@@ -12,7 +12,7 @@ from plan_cases import f32, mlp, problem, program_of
 
 from autoshard import AutoshardError, InfeasibleError, NotFoundError, OutOfTimeError, Pin, plan, solver
 from autoshard.cli import main
-from autoshard.planning import build_model, decide
+from autoshard.planning import Problem, build_model, decide, relaxations
 from autoshard.questions.compare import compare_strategies
 from autoshard.solver.network import CostNetwork
 from autoshard.solver.solution import Solution, Stopped
@@ -96,6 +96,25 @@ def test_the_smallest_plan_seen_is_the_smallest_that_the_message_speaks_of(lost:
     limits = [r["found_bytes"] for r in facts["relaxations"] if r["kind"] == "limit"]
     assert facts["achieved_bytes"] <= min([peak(), *limits])
     assert f"the smallest plan seen holds {facts['achieved_bytes']} bytes" in str(told)
+
+
+class Tried(relaxations._Searches):
+    """Searches that find nothing, and know what they were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limits: list[int | None] = []
+
+    def peak_of_a_plan(self, problem: Problem) -> tuple[bool, int | None]:
+        self.limits.append(problem.memory_limit)
+        return True, None
+
+
+@pytest.mark.parametrize(("bound", "tried"), [(100, [1101, 1501, 2002]), (2000, [2200, 3000, 4000])])
+def test_limits_that_may_do_are_tried_above_the_limit_however_low_the_bound(bound: int, tried: list[int]) -> None:
+    asked, searches = problem(program_of(mlp, *WIDE), {"x": 2, "y": 2}, memory_limit=1000), Tried()
+    relaxations._limit(asked, bound, 1000, 5000, searches)
+    assert searches.limits == tried
 
 
 def test_a_search_without_explanation_says_the_same_in_short(lost: None) -> None:
