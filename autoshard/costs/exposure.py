@@ -127,5 +127,5 @@ def link_work(cost: PlanCost, prices: StepPrices) -> dict[str, float]:
     for row in cost.rows:
         if row.is_collective:
             for link, per_byte in prices.link_seconds(row.kind, row.atoms).items():
-                busy[link] = busy.get(link, 0.0) + per_byte * row.bytes * row.times
+                busy[link] = busy.get(link, 0.0) + per_byte * (row.bytes * row.times)
     return busy

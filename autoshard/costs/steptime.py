@@ -28,7 +28,7 @@ import numpy as np
 
 from autoshard.costmodels.machine import AxisPart, Machine
 from autoshard.costs.critical import Role, matmul_order
-from autoshard.costs.exposure import hidden_share
+from autoshard.costs.exposure import hidden_share, link_work
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.host import KINDS as HOST_KINDS
 from autoshard.costs.manual import body_trips
@@ -169,6 +169,7 @@ def step_time(
         "vector unit": work.vector_flop / vector_rate,
         "memory": (work.moved_bytes + copied) / profile.memory.bandwidth.value,
         **({"host link": hosted} if hosted else {}),
+        **link_work(cost, StepPrices(machine, mesh)),
     }
     order = matmul_order(program)
     groups: dict[tuple[str, str, str], list[CommRow]] = {}
@@ -176,10 +177,6 @@ def step_time(
     for row in cost.rows:
         if not row.is_collective:
             continue
-        parts = axis_parts(mesh, row.atoms)
-        amount = whole_bytes(row, mesh) * row.times
-        for link, per_byte in machine.link_seconds(row.kind, parts).items():
-            resources[link] = resources.get(link, 0.0) + per_byte * amount
         role = order.role(row)
         exposed_s += row.seconds * row.times * (1 - hidden_share(machine, row.kind, role, row.behind))
         groups.setdefault((mesh.axes_text(row.atoms).replace('"', ""), row.kind, role.value), []).append(row)

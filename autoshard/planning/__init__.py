@@ -6,9 +6,10 @@ Knows no front end.
 from autoshard.planning.answer import answer, check_room
 from autoshard.planning.decide import decide
 from autoshard.planning.decision import STOPPED_BY_USER, Decision, assumptions, best_seen, finish
-from autoshard.planning.model import Model, Problem, build_model
+from autoshard.planning.model import Model, build_model
 from autoshard.planning.named_stages import check_names, named_stages
 from autoshard.planning.no_plan import name_nodes
+from autoshard.planning.problem import Problem
 from autoshard.planning.sharing import price_of_sharing
 from autoshard.planning.stages import StagePlan, decide_staged, stated_stages
 

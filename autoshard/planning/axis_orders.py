@@ -9,13 +9,10 @@ one order. What this leaves out are plans in which one value has such axes in on
 
 from collections.abc import Sequence
 from itertools import combinations, permutations
-from typing import TYPE_CHECKING
 
 from autoshard.costmodels.machine import Machine
+from autoshard.planning.problem import Problem
 from autoshard.sharding.tensor_sharding import TensorSharding
-
-if TYPE_CHECKING:
-    from autoshard.planning.model import Problem
 
 FEW_AXES = 2
 SOME_AXES, FEW_OPS = 3, 200
@@ -26,7 +23,7 @@ ALIKE_OPS = {FEW_AXES: 200, SOME_AXES: 120}
 axes searches within a memory limit take up to twice as long then (they begin with one order: `fewer_orders`)."""
 
 
-def axis_orders(problem: "Problem") -> tuple[tuple[str, ...], ...]:
+def axis_orders(problem: Problem) -> tuple[tuple[str, ...], ...]:
     """Orders of mesh axes within a dimension that plans may have besides the mesh's own.
 
     With few axes all orders, but that in programs of many ops (`ALIKE_OPS`) axes alike (of one size, over the same
@@ -66,7 +63,7 @@ def _alike(machine: Machine, axes: Sequence[str]) -> list[tuple[str, str]]:
     return [(a, b) for a, b in combinations(axes, 2) if links[a] == links[b]]
 
 
-def _named(problem: "Problem") -> set[str]:
+def _named(problem: Problem) -> set[str]:
     """Axes that statements, a `shard_map` of the program or strategies name: others cannot take their places in a
     plan.
     """
@@ -81,14 +78,14 @@ def _named(problem: "Problem") -> set[str]:
     return {*(ref.name for ref in refs), *(name for r in problem.restrictions for name in r.axes), *manual}
 
 
-def _stated(problem: "Problem") -> list[TensorSharding]:
+def _stated(problem: Problem) -> list[TensorSharding]:
     return [
         *(pin.sharding for pin in (*problem.pins, *problem.later)),
         *(sharding for r in problem.restrictions for sharding in r.shardings),
     ]
 
 
-def _listed(problem: "Problem") -> list[tuple[tuple[str, ...], bool]]:
+def _listed(problem: Problem) -> list[tuple[tuple[str, ...], bool]]:
     """Axes that statements put on one dimension, in their order, and whether more may follow."""
     dims = [dim for sharding in _stated(problem) for dim in sharding.dims]
     return [(tuple(dict.fromkeys(a.name for a in dim.axes)), dim.is_open) for dim in dims]

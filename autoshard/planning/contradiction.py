@@ -10,8 +10,8 @@ from typing import Any
 from autoshard.costs.memory import headroom
 from autoshard.errors import InfeasibleError, NotFoundError
 from autoshard.planning.least_memory import Least, Tensor
-from autoshard.planning.model import Problem
 from autoshard.planning.no_plan import limit_words, none_within
+from autoshard.planning.problem import Problem
 from autoshard.planning.relaxations import Relaxation, relaxations
 from autoshard.planning.subsets import MinimalSet, Subsets
 

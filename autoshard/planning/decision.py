@@ -13,7 +13,8 @@ from autoshard.costs.memory import MemoryProfile
 from autoshard.costs.price import PlanCost, price
 from autoshard.plan_record import BoundProof, JointOptimum, StageRecord
 from autoshard.planning.certified import Proved
-from autoshard.planning.model import Model, Problem
+from autoshard.planning.model import Model
+from autoshard.planning.problem import Problem
 from autoshard.program.schedule import Schedule
 from autoshard.search_options import SearchOptions
 from autoshard.solver.incumbent import Progress
@@ -200,7 +201,7 @@ def finish(
     assert abs(counted - solution.cost * tick) <= rounding + 1e-6 * counted + 1e-12, (
         f"the schedule costs {counted} s, the network says {solution.cost * tick} s"
     )
-    objective = max(counted, model.seconds(cost) + extra)
+    objective = model.seconds(cost) + extra
     bound_s = min(max(bound * tick - rounding, model.encoded.least_s), objective)
     notes = assumptions(problem)
     if not np.isfinite(bound_s) or bound_s <= 0:

@@ -32,7 +32,7 @@ def starts(
     """
     problem = replace(model.problem, alike_in_order=True)
     cutting = sum(size > 1 for size in problem.mesh.mesh.axis_sizes)
-    if cutting < SOME_AXES or model.problem.alike_in_order or axis_orders(problem) == model.shared.orders:
+    if cutting < SOME_AXES or axis_orders(problem) == model.shared.orders:
         return ()
     options.say("looking for a plan in which axes alike keep their order")
     try:

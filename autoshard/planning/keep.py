@@ -14,7 +14,8 @@ from autoshard.errors import InfeasibleError, OutOfTimeError
 from autoshard.formulation.fixed import Fixed
 from autoshard.formulation.pieces import Group, Left, Piece, grouped, holds, part_of, pieces_of
 from autoshard.planning.decide import decide
-from autoshard.planning.model import Model, Problem, build_model
+from autoshard.planning.model import Model, build_model
+from autoshard.planning.problem import Problem
 from autoshard.program.schedule import Schedule
 from autoshard.search_options import SearchOptions
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge

@@ -10,7 +10,7 @@ from autoshard.constraints import MatchedPin
 from autoshard.errors import InputError
 from autoshard.formulation.fixed import Cut, Fixed
 from autoshard.plan_record import NamedPriorities
-from autoshard.planning.model import Problem
+from autoshard.planning.problem import Problem
 from autoshard.planning.spread import factor_cuts, spread
 from autoshard.planning.stages import StagePlan
 from autoshard.sharding.mesh import Mesh

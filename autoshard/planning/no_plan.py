@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from autoshard.errors import InfeasibleError, NotFoundError, OutOfTimeError
 from autoshard.planning.certified import Moments, Proved
-from autoshard.planning.model import Model, Problem
+from autoshard.planning.model import Model
+from autoshard.planning.problem import Problem
 from autoshard.solver.network import evaluate
 from autoshard.solver.solution import Solution, Stopped
 

@@ -41,7 +41,7 @@ def search_over_links(
 ) -> Decision:
     """`search_plan`, and under objective *overlap* also over weights of links. Raises as it does."""
     options = options or SearchOptions()
-    if model.problem.objective != "overlap" or model.problem.weights:
+    if model.problem.objective != "overlap":
         return search_plan(model, options, starts=starts)
     try:
         first = search_plan(model, options.part(_FIRST_SHARE), starts=starts)

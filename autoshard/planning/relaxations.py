@@ -18,7 +18,8 @@ from autoshard.formulation.loose import Masks
 from autoshard.placements.atoms import choose_atoms
 from autoshard.planning.decide import decide
 from autoshard.planning.least_memory import LeastMemory, Tensor
-from autoshard.planning.model import Problem, build_model, collect_loosely
+from autoshard.planning.model import build_model, collect_loosely
+from autoshard.planning.problem import Problem
 from autoshard.planning.subsets import MinimalSet, Subsets
 from autoshard.search_options import SearchOptions
 from autoshard.sharding.mesh import Mesh

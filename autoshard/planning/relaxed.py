@@ -7,7 +7,7 @@ from autoshard.errors import InfeasibleError, OutOfTimeError
 from autoshard.formulation.fixed import Fixed, has, held
 from autoshard.planning.decision import Decision
 from autoshard.planning.keep import Dropped
-from autoshard.planning.model import Problem
+from autoshard.planning.problem import Problem
 from autoshard.program.schedule import Schedule
 from autoshard.units import counted
 

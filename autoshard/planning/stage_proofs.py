@@ -12,7 +12,7 @@ from autoshard.errors import InputError, in_words
 from autoshard.formulation.fixed import Cut, Fixed
 from autoshard.formulation.pieces import Left, Piece, part_of, pieces_of
 from autoshard.plan_record import StageRecord
-from autoshard.planning.model import Problem
+from autoshard.planning.problem import Problem
 
 _FIELDS = (
     ("inputs", "values"), ("boundaries", "values"), ("shared", "forms"), ("outputs", "outputs"), ("ops", "ops"),

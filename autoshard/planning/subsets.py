@@ -14,7 +14,8 @@ from autoshard.formulation.loose import Loose, Masks
 from autoshard.planning.decide import decide
 from autoshard.planning.least_memory import Least, LeastMemory
 from autoshard.planning.minimal import minimal_conflict
-from autoshard.planning.model import Model, Problem, build_model, collect_loosely
+from autoshard.planning.model import Model, build_model, collect_loosely
+from autoshard.planning.problem import Problem
 from autoshard.search_options import SearchOptions
 from autoshard.solver.network import IMPOSSIBLE, without_costs
 from autoshard.solver.solution import Stopped

@@ -21,7 +21,8 @@ from autoshard.deadline import Deadline
 from autoshard.formulation import encode
 from autoshard.frontends.jax.function import trace
 from autoshard.models import build
-from autoshard.planning.model import Problem, build_model
+from autoshard.planning.model import build_model
+from autoshard.planning.problem import Problem
 from autoshard.sharding.mesh import Mesh
 from autoshard.solver import CostNetwork, Solution, evaluate, large, solve
 from autoshard.verify.certificate import CertificateFault, check_certificate

@@ -142,7 +142,8 @@ def planner_networks() -> Iterator[CostNetwork]:
     from autoshard.costmodels import load_profile, place_mesh
     from autoshard.frontends.jax.function import trace
     from autoshard.models import build
-    from autoshard.planning.model import Problem, build_model
+    from autoshard.planning.model import build_model
+    from autoshard.planning.problem import Problem
     from autoshard.sharding.mesh import Mesh
 
     for name, sizes in (("mlp", {"x": 4, "y": 2}), ("transformer", {"x": 2, "y": 2}), ("moe", {"x": 2, "y": 2})):
