@@ -106,8 +106,8 @@ def prover(race: Race, work: Work, *, costs: bool = True, ceiling: float = math.
     def offer(choice: dict[int, int]) -> None:
         race.offer([choice[i] for i in range(race.network.n_nodes)])
 
-    def look(alive: np.ndarray, below: int) -> None:
-        search_part(race, own, alive, below + own.constant)
+    def look(part_of: Work, alive: np.ndarray, below: int) -> None:
+        search_part(race, part_of, alive, below)
 
     made = Prover(own, threshold, offer, race.check, costs=costs, look=look if looks else None, ceiling=ceiling)
     if race.provers:  # only the best one is kept: each holds a network

@@ -126,7 +126,7 @@ def test_a_tree_looks_among_few_states_of_a_part(monkeypatch: pytest.MonkeyPatch
         race, work = begun(network)
         looked: list[np.ndarray] = []
         proving = prover(race, work, ceiling=best + 1)
-        proving.look = lambda alive, below, looked=looked: looked.append(alive)
+        proving.look = lambda of, alive, below, looked=looked: looked.append(alive)
         proving.begin()
         proving.go_on(10**9)
         for alive in looked:

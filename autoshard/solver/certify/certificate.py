@@ -13,13 +13,14 @@ import numpy as np
 
 from autoshard.solver.certify.packing import packed
 from autoshard.solver.certify.parts import Step
+from autoshard.solver.certify.probing import Probes
 from autoshard.solver.certify.proof import Proof
 from autoshard.solver.certify.shaving import Shave
 from autoshard.solver.certify.weigh import Record
 from autoshard.solver.work import Event
 
-FORMAT = "autoshard-certificate-2"
-END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE, PART, FORGET, SHAVE = range(13)
+FORMAT = "autoshard-certificate-3"
+END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE, PART, FORGET, SHAVE, PROBES = range(14)
 
 
 def certificate_of(proof: Proof, bound: int | None) -> bytes:
@@ -31,12 +32,20 @@ def certificate_of(proof: Proof, bound: int | None) -> bytes:
 
     claimed = 0 if bound is None else bound
     for stage in proof.stages:
-        if stage and isinstance(stage[0], Record | Shave):
+        if stage and isinstance(stage[0], Record | Shave | Probes):
             put([PART])
             for record in stage:
                 if isinstance(record, Shave):
                     put([SHAVE, record.node, len(record.states)])
                     put(record.states)
+                elif isinstance(record, Probes):
+                    put([PROBES, len(record.probes)])
+                    for one in record.probes:
+                        put([one.node, len(one.states)])
+                        put(one.states)
+                        if one.record is not None:
+                            _record(put, one.record, claimed)
+                        put([END])
                 else:
                     assert isinstance(record, Record)
                     _record(put, record, claimed)

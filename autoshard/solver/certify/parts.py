@@ -130,7 +130,7 @@ class Settler:
     def split(self, at: OpenPart, bound: float) -> Split:
         """Choose where to split an open part."""
         missing = aim(bound, self.threshold) - bound
-        whole = self._taken_up(at)
+        whole = self.taken_up(at)
         branching = self.branching.apart()
         node = self._where(branching, whole, at, bound, missing)
         return Split(at, bound, missing, whole, node, at.options[node], branching.tried, self.work)
@@ -160,7 +160,7 @@ class Settler:
         if len(part.origin) == self.flat.n:
             self._single(step, part)
             return
-        prices = _prices(part, start, rate)
+        prices = prices_of(part, start, rate)
         recent: deque[np.ndarray] = deque(maxlen=LOOKED_BACK)
         bound = inherited
         for recorded in range(RECORDS):
@@ -186,7 +186,7 @@ class Settler:
                 break
         self._leave_open(step, part, prices, recent, bound)
 
-    def _taken_up(self, at: OpenPart) -> Part:
+    def taken_up(self, at: OpenPart) -> Part:
         """The part as it was when it was put by; its tables are cut out again, since those of all would take much."""
         self.work += self.flat.entries
         part = cut_out(self.start, at.alive)
@@ -214,7 +214,7 @@ class Settler:
             if not make_consistent(whole.flat, alive):
                 return math.inf
             part = cut_out(whole, alive)
-            decoded, _ = duals.settle(part.dual, _prices(part, at.prices, at.rate), TRIED_PASSES, stop)
+            decoded, _ = duals.settle(part.dual, prices_of(part, at.prices, at.rate), TRIED_PASSES, stop)
             self.work += 2 * len(decoded) * part.flat.entries
             return part.dual.bound
 
@@ -288,7 +288,7 @@ class Settler:
         self.open.append((bound, self.parts, left))
 
 
-def _prices(part: Part, start: np.ndarray | None, rate: float) -> duals.Prices:
+def prices_of(part: Part, start: np.ndarray | None, rate: float) -> duals.Prices:
     """Where the prices of a part begin: at those of the part that was split, with steps of the same length."""
     if start is not None:
         duals.set_prices(part.dual, start)

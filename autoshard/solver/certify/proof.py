@@ -9,6 +9,7 @@ from autoshard.solver.work import Event
 
 if TYPE_CHECKING:
     from autoshard.solver.certify.parts import Step
+    from autoshard.solver.certify.probing import Probes
     from autoshard.solver.certify.shaving import Shave
     from autoshard.solver.certify.weigh import Record
 
@@ -21,7 +22,7 @@ class Proof:
     is proved with costs, what nothing is cheaper than: more than any assignment costs.
     """
 
-    stages: "list[list[Event] | list[Record | Shave]]" = field(default_factory=list)
+    stages: "list[Sequence[Event] | Sequence[Record | Shave | Probes]]" = field(default_factory=list)
     tree: "Step | None" = None
     bound: float = -math.inf
     parts: int = 0
@@ -30,7 +31,8 @@ class Proof:
     @property
     def records(self) -> int:
         """Sets of messages in it."""
-        found = sum(not isinstance(one, tuple) for stage in self.stages for one in stage)
+        kept = [one for stage in self.stages for one in stage if not isinstance(one, tuple)]
+        found = sum(getattr(one, "records", 1) for one in kept)
         waiting = [self.tree]
         while waiting:
             step = waiting.pop()

@@ -11,14 +11,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autoshard.solver.certify.ground import Ground
+from autoshard.solver.certify.parts import OpenPart
+from autoshard.solver.certify.probing import LOOKED, probe
 from autoshard.solver.certify.proof import Proof
-from autoshard.solver.certify.tree import Look, Tree
+from autoshard.solver.certify.root import settle_root, take_out
+from autoshard.solver.certify.tree import Tree
 from autoshard.solver.certify.weigh import NEVER, Whole
-from autoshard.solver.dual import passes as duals
 from autoshard.solver.dual.fixing import Part
 from autoshard.solver.dual.flat import Flat, flatten
 from autoshard.solver.reductions import reduce_network
-from autoshard.solver.work import FORBIDDEN, Event, Infeasible, Work, without_overlap
+from autoshard.solver.work import Event, Infeasible, Work, without_overlap
 
 ROUNDS = 6
 """How often what a bound leaves is reduced again before it is split."""
@@ -28,23 +30,16 @@ RECORDS = 8
 """Most records on one network before what they leave is reduced."""
 WORTH_ANOTHER = 0.85
 """The next one follows at once when fewer than this share of the states are left."""
-SETTLING = 6
-"""Double passes that let messages settle before they are written down."""
-ROOT_PASSES, ROOT_PASSES_OF_LARGE = 3_000, 400
-SMALL_ENTRIES = 1_000_000
-"""Most double passes on a network that nothing is known of, and in networks of more table entries than these: their
-passes are dear, and they are split little."""
 SHAVED_AT_ONCE = 4
 """Table entries that shaving looks at in the time in which other work looks at one."""
-LOOKED_AT, LEAST_GAIN, LEAST_GAIN_OF_LARGE = 10, 1e-3, 0.01
-"""Every so many double passes it is looked at how much the bound has risen; where that is less than this share of what
-is missing, more of them would be in vain."""
-UNPRICED = 8
-"""Double passes before the first prices: until then the messages of a fresh network say little about who holds what."""
-KNOWN_RATE = 0.05
-"""The rate of steps from prices that are known to be good: twenty times smaller than from none."""
-CLOSING = 2
-"""Double passes after the best prices are put back, so that the messages written down are for them."""
+PROBED_AFTER, PROBED_WITHIN = (0.25, 2.0), 1.0
+"""Nodes are probed once splitting has visited this share of what that may visit, states times table entries: shortly,
+and where little goes then, once more to the end. Only where no more is missing than this share of the bound."""
+WORTH_BEGINNING, WORTH_ANOTHER_SOON = 0.05, 0.15
+"""A tree begins again on what probing leaves where this share of the states has gone; where less than the second has,
+the next time comes late, or not at all."""
+PROBING_PASSES = (4, 16)
+"""Most double passes of a trial, in the first sweep and in later ones."""
 
 
 class Prover:
@@ -52,7 +47,8 @@ class Prover:
 
     work: the reduced network, with the log of what was done. threshold: returns the cost (constants included) from
     which on assignments are of no interest. offer: takes original states per node of the reduced network. costs:
-    False to show that there is no assignment at all. look: see `Tree`. ceiling: a cost; no more than that is proved.
+    False to show that there is no assignment at all. look: searches among some states of a network, given with what
+    anything of interest costs less than (see `Tree`). ceiling: a cost; no more than that is proved.
     """
 
     def __init__(
@@ -63,25 +59,37 @@ class Prover:
         check: Callable[[], None],
         *,
         costs: bool = True,
-        look: Look | None = None,
+        look: Callable[[Work, np.ndarray, int], None] | None = None,
         ceiling: float = math.inf,
     ) -> None:
         self.work, self.offer, self.check, self.costs, self.look = work, offer, check, costs, look
         self.ceiling = ceiling
         self.above = threshold
-        self.proof = Proof()
+        self.latest = Proof()
+        self.earlier: tuple[float, Proof] | None = None
+        """What was proved, and how, before nodes were probed."""
         self.done = False
         self.tree: Tree | None = None
         self.effort = 0
         self.reach: np.ndarray | None = None
         self.prices: np.ndarray | None = None
         self.shaved = False
+        self.root: tuple[float, OpenPart] | None = None
+        self.sweeps, self.looks = 0, 0
+
+    @property
+    def proof(self) -> Proof:
+        """How the bound is proved."""
+        return self.latest if self.earlier is None or self._bound() > self.earlier[0] else self.earlier[1]
 
     @property
     def bound(self) -> float:
         """Constants included; what is proved so far."""
+        return self._bound() if self.earlier is None else max(self._bound(), self.earlier[0])
+
+    def _bound(self) -> float:
         if self.done or self.tree is None:
-            return min(self.proof.bound, self.ceiling)
+            return min(self.latest.bound, self.ceiling)
         found = self.tree.bound
         return min(self.ceiling, math.inf if math.isinf(found) and found > 0 else found + self.constant)
 
@@ -95,14 +103,18 @@ class Prover:
         return int(min(self.above(), self.ceiling)) - self.constant if self.costs else 1
 
     def begin(
-        self, ground: Ground | None = None, prices: np.ndarray | None = None, most_entries: float = math.inf
+        self,
+        ground: Ground | None = None,
+        prices: np.ndarray | None = None,
+        most_entries: float = math.inf,
+        times: np.ndarray | None = None,
     ) -> None:
         """Everything but the tree, whose first part is settled.
 
-        ground: what is known of the work network; prices: per slot of it. most_entries: what keeps more table entries
-        than this is left at its first bound.
+        ground: what is known of the work network; prices: per slot of it, or at these times. most_entries: what keeps
+        more table entries than this is left at its first bound.
         """
-        known, settled = (prices, self.work.times), None
+        known, settled = (prices, self.work.times if times is None else times), None
         self.shaved = ground is not None
         if not self.costs and not self._forget():
             self._conclude(math.inf)
@@ -122,14 +134,14 @@ class Prover:
                     return
             else:
                 self._flat()  # what nodes hold, as certificates have it
-            self.proof.stages.append(ground.records)
+            self.latest.stages.append(ground.records)
             dead, now = self._narrow(ground, self._prices(known, ground.whole.flat))
             if self.done:
                 return
             if now is not None:
                 known = (now, self.work.times)
             left, settled = ground.alive, ground.part
-            if not self._cut(ground.whole.flat, left, dead):
+            if not take_out(self.work, ground.whole.flat, left, dead):
                 self._conclude(math.inf)
                 return
             ground = None
@@ -153,7 +165,7 @@ class Prover:
         """Records on one network, as long as they leave less and less; the pairs that go as well, and the prices."""
         dead: np.ndarray | None = None
         for number in range(RECORDS):
-            prices = self._settle(ground.part, prices)
+            prices = self._settled(ground.part, prices)
             found = ground.weighed(self.threshold(), pairs=True)
             if found is None:
                 self.done = number == 0
@@ -166,7 +178,7 @@ class Prover:
             if not ground.take(record, weighed):
                 self._conclude(ground.bound + self.constant)
                 break
-            self.proof.bound = max(self.proof.bound, weighed.bound + self.constant)
+            self.latest.bound = max(self.latest.bound, weighed.bound + self.constant)
             if int(ground.alive.sum()) >= WORTH_ANOTHER * before or number == RECORDS - 1:
                 dead = weighed.dead
                 break
@@ -186,26 +198,92 @@ class Prover:
             return
         prices = self._prices(known, ground.whole.flat)
         if settled is None:  # passes towards known prices, before those of the tree move them
-            prices = self._settle(ground.part, prices)
-        tree = Tree(ground.whole, self.threshold, self._offer, self.check, self.costs, self.look)
+            prices = self._settled(ground.part, prices)
+        looks, look = self.look, None
+        if looks is not None:
+            look = lambda alive, below: looks(self.work, alive, below + self.constant)  # noqa: E731
+        tree = Tree(ground.whole, self.threshold, self._offer, self.check, self.costs, look)
         tree.begin(ground.part, prices)  # stopped here, it has shown nothing yet
-        self.tree, self.proof.tree = tree, tree.root
+        self.tree, self.latest.tree = tree, tree.root
+        self.root = next(((bound, part) for bound, _, part in tree.open), None)
 
     def go_on(self, most_work: int) -> bool:
-        """Split for so many table entries; True when the proof is complete (see `bound`)."""
-        if self.done or self.tree is None:
-            return self.done
-        before = self.tree.work
-        try:
-            finished = self.tree.run(most_work)
-        finally:
-            self.effort += self.tree.work - before
-            self.proof.parts = self.tree.parts
-        if finished:
-            least = self.tree.bound
-            self.proof.bound = math.inf if math.isinf(least) else least + self.constant
-            self.done = True
+        """Split for so many table entries, and probe where that takes long; True when the proof is complete (see
+        `bound`).
+        """
+        begun = self.effort
+        while not self.done and self.tree is not None and self.effort - begun < most_work:
+            due = self._probing_due() - self.tree.work
+            if due > 0:
+                self._split(self.tree, math.ceil(min(due, most_work - (self.effort - begun))))
+            else:
+                self._probe(self.tree)
         return self.done
+
+    def _split(self, tree: Tree, most_work: int) -> None:
+        """Split for so many table entries."""
+        before = tree.work
+        try:
+            finished = tree.run(most_work)
+        finally:
+            self.effort += tree.work - before
+            self.latest.parts = tree.parts
+        if finished:
+            least = tree.bound
+            self.latest.bound = math.inf if math.isinf(least) else least + self.constant
+            self.done = True
+
+    def _probing_due(self) -> float:
+        """After how many table entries of splitting nodes are to be probed."""
+        if self.root is None or self.tree is None or self.looks >= len(PROBED_AFTER):
+            return math.inf
+        bound, _ = self.root
+        if self.costs and self.threshold() - bound > PROBED_WITHIN * abs(bound + self.constant):
+            return math.inf
+        return PROBED_AFTER[self.looks] * self._sweep(self.tree)
+
+    def _sweep(self, tree: Tree) -> float:
+        """How many table entries probing all nodes may visit, about."""
+        assert self.root is not None
+        return float(int(self.root[1].alive.sum()) * tree.start.flat.entries)
+
+    def _probe(self, tree: Tree) -> None:
+        """Probe all nodes, reduce what that leaves, and begin a new tree on it. Stopped, it leaves all as it was."""
+        assert self.root is not None
+        at = self.root[1]
+        passes = PROBING_PASSES[min(self.sweeps, len(PROBING_PASSES) - 1)]
+        most_look = math.inf if self.looks else LOOKED * self._sweep(tree)
+        found = probe(tree.settler, at, passes, tree.take, most_look)
+        self.effort += found.work
+        gone = 1.0 - int(found.alive.sum()) / int(at.alive.sum())
+        self.looks = 0 if gone > WORTH_ANOTHER_SOON else self.looks + 1
+        if gone < WORTH_BEGINNING:
+            return
+        self.sweeps += 1
+        made = Prover(
+            self.work.copy(), self.above, self.offer, self.check, costs=self.costs, look=self.look, ceiling=self.ceiling
+        )  # fmt: skip
+        made.shaved, made.reach, made.prices = True, self.reach, self.prices
+        made.latest.stages = [*self.latest.stages, [*tree.root.records, *found.steps]]
+        made._begin_on(found.alive if found.left else None, tree.flat, at.prices)
+        self.effort += made.effort
+        self.earlier = self.bound, self.proof
+        self.work, self.latest, self.done = made.work, made.latest, made.done
+        self.tree, self.root = made.tree, made.root
+
+    def _begin_on(self, alive: np.ndarray | None, flat: Flat, prices: np.ndarray | None) -> None:
+        """Begin on what is left of the work network, laid out as `flat`; None: nothing is."""
+        self.work.log = []
+        times = self.work.times
+        if alive is None or not take_out(self.work, flat, alive, None):
+            self._conclude(math.inf)
+            return
+        try:
+            reduce_network(self.work, check=self.check)
+        except Infeasible:
+            self._conclude(math.inf)
+            return
+        self.begin(prices=prices, times=times)
 
     # -- steps ---------------------------------------------------------------------------------------
 
@@ -229,7 +307,7 @@ class Prover:
         log = self.work.log
         assert log is not None
         if log:
-            self.proof.stages.append(list(log))
+            self.latest.stages.append(list(log))
             log.clear()
 
     def _shave(self, ground: Ground) -> bool:
@@ -239,7 +317,7 @@ class Prover:
         self.effort += visited // SHAVED_AT_ONCE
         if not left:
             self.costs = False  # that holds whatever anything costs
-            self.proof.stages.append(ground.records)
+            self.latest.stages.append(ground.records)
             self._conclude(math.inf)
         return left
 
@@ -260,7 +338,7 @@ class Prover:
     def _conclude(self, bound: float) -> None:
         """The end of the proof; without costs any bound but none at all says that there is no assignment."""
         self._take_log()
-        self.proof.bound = bound if self.costs or bound <= 0 else math.inf
+        self.latest.bound = bound if self.costs or bound <= 0 else math.inf
         self.done = True
 
     def _prices(self, known: tuple[np.ndarray | None, np.ndarray], flat) -> np.ndarray | None:
@@ -274,76 +352,11 @@ class Prover:
         np.add.at(out, own[inside], prices[inside])
         return out
 
-    def _settle(self, part: Part, prices: np.ndarray | None) -> np.ndarray | None:
-        """Run passes until the bound hardly rises; returns the prices that the messages are for."""
-        dual, flat = part.dual, part.flat
-        state: duals.Prices | None = None
-        fresh, small = dual.passes == 0, len(flat.tables) <= SMALL_ENTRIES
-        most, gain = (ROOT_PASSES, LEAST_GAIN) if small else (ROOT_PASSES_OF_LARGE, LEAST_GAIN_OF_LARGE)
-        if prices is not None:
-            duals.set_prices(dual, prices)
-            state = duals.known_prices(prices, KNOWN_RATE) if fresh else None
-        dual.bound = -math.inf
-        before = -math.inf
-        for k in range(most if fresh else SETTLING):
-            self.check()
-            duals.run_pass(dual, True)
-            chosen = duals.run_pass(dual, False)
-            self.effort += 2 * flat.visited
-            if dual.bound >= self.threshold():
-                if state is not None:
-                    state.close_with(dual.last)
-                break
-            if fresh and flat.limit is not None and flat.slots:
-                live = duals.usage(flat, chosen)
-                if state is None and k > UNPRICED and int(live.max()) > flat.limit:
-                    state = duals.first_prices(dual, live)
-                if state is not None:
-                    if state.settled:
-                        break
-                    duals.adjust_prices(dual, state, live)
-            if fresh and k % LOOKED_AT == LOOKED_AT - 1:
-                missing = self.threshold() - dual.bound
-                searching = state is not None and state.searching
-                if not searching and k > 2 * LOOKED_AT and dual.bound - before < gain * missing:
-                    break
-                before = max(before, dual.bound)
-        if state is not None:
-            prices = state.best
-            duals.set_prices(dual, prices)
-            for _ in range(CLOSING):
-                duals.run_pass(dual, True)
-                duals.run_pass(dual, False)
+    def _settled(self, part: Part, prices: np.ndarray | None) -> np.ndarray | None:
+        """The prices that messages are for, once passes hardly raise the bound."""
+        prices, visited = settle_root(part, prices, self.threshold, self.check)
+        self.effort += visited
         return prices
-
-    def _cut(self, flat, alive: np.ndarray, dead: np.ndarray | None) -> bool:
-        """Take out of the work network what a record rules out; False where nothing is left of it."""
-        work, log = self.work, self.work.log
-        work.log = None  # the record says it
-        try:
-            nodes = flat.nodes.tolist()
-            old = [len(work.domains[i]) for i in nodes]
-            for k, node in enumerate(nodes):
-                kept = alive[flat.offsets[k] : flat.offsets[k + 1]]
-                if not kept.all():
-                    work.keep(node, kept)
-            if dead is not None and dead.any():
-                some = np.flatnonzero(np.logical_or.reduceat(dead, flat.table_at[:-1])) if len(flat.first) else []
-                for e in some:
-                    a, b = int(flat.first[e]), int(flat.second[e])
-                    i, j = nodes[a], nodes[b]
-                    gone = dead[flat.table_at[e] : flat.table_at[e + 1]].reshape(old[a], old[b])
-                    gone = gone[alive[flat.offsets[a] : flat.offsets[a + 1]]][
-                        :, alive[flat.offsets[b] : flat.offsets[b + 1]]
-                    ]
-                    if gone.any():
-                        table = work.tables[i][j]
-                        if gone.all():
-                            return False
-                        work.set_edge(i, j, np.where(gone, FORBIDDEN, table))
-        finally:
-            work.log = log
-        return True
 
 
 @dataclass

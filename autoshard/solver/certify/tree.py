@@ -96,7 +96,7 @@ class Tree:
 
     def begin(self, part: Part, prices: np.ndarray | None) -> None:
         """Settle the whole network, from messages and prices that are known."""
-        settler = self._settler()
+        settler = self.settler()
         settler.settle(self.root, part, prices, -math.inf, ROOT_PASSES)
         ended = self._offered([settler])
         self._take_in(settler)
@@ -123,7 +123,8 @@ class Tree:
             heapq.heapify(self.open)
             self.chosen = []
 
-    def _settler(self, keep: int | None = None) -> Settler:
+    def settler(self, keep: int | None = None) -> Settler:
+        """What settles parts apart from all others, below the threshold as it is."""
         return Settler(self.whole, self.start, self.branching, self.threshold(), self.check, self.costs, keep)
 
     def _split(self) -> None:
@@ -136,10 +137,10 @@ class Tree:
             return [lambda k=k: half(split, k) for k in (0, 1)]
 
         def half(split: Split, number: int) -> tuple[Settler, Step]:
-            settler = self._settler(keep if split.at is chosen[0][2] and number == 0 else None)
+            settler = self.settler(keep if split.at is chosen[0][2] and number == 0 else None)
             return settler, settler.half(split, number)
 
-        outcomes = side_by_side([lambda e=e: self._settler().split(e[2], e[0]) for e in chosen], halves)
+        outcomes = side_by_side([lambda e=e: self.settler().split(e[2], e[0]) for e in chosen], halves)
         done = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
         settlers = [settler for _, settled in done for settler, _ in settled]
         ended = self._offered(settlers)
@@ -174,6 +175,12 @@ class Tree:
                     ended = ended or end
             assert self.threshold() <= settler.threshold, "an assignment that was found was not taken"
         return ended
+
+    def take(self, settler: Settler) -> None:
+        """Offer what was found; raises what ends the run."""
+        ended = self._offered([settler])
+        if ended is not None:
+            raise ended
 
     def _join(self, split: Split, halves: list[Step]) -> None:
         """Put two halves in the place of a part."""

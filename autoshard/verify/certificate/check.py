@@ -9,7 +9,7 @@ from autoshard.verify.certificate.residual import Residual
 from autoshard.verify.certificate.stream import CertificateFault, Stream
 from autoshard.verify.certificate.weights import Layout, read_record
 
-END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE, PART, FORGET, SHAVE = range(13)
+END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE, PART, FORGET, SHAVE, PROBES = range(14)
 
 
 @dataclass(frozen=True)
@@ -143,9 +143,13 @@ class _Judge:
         if not layout.consistent(alive):
             return True
         dead: np.ndarray | None = None
-        while (code := self.stream.one()) in (RECORD, SHAVE):
+        while (code := self.stream.one()) in (RECORD, SHAVE, PROBES):
             if code == SHAVE:
                 if not self._shaved(layout, alive):
+                    return True
+                continue
+            if code == PROBES:
+                if not self._probed(layout, alive):
                     return True
                 continue
             closes, alive, gone = self._weighed(layout, alive)
@@ -165,6 +169,28 @@ class _Judge:
         if layout.consistent(held):
             raise CertificateFault("states are shaved that something goes with")
         alive &= rest
+        return layout.consistent(alive)
+
+    def _probed(self, layout: Layout, alive: np.ndarray) -> bool:
+        """Take out states of several nodes, each beside all that is left of the others: held to its own, a node leaves
+        nothing below the bound. False where nothing is left then.
+        """
+        out = np.zeros(len(alive), dtype=bool)
+        for _ in range(self.stream.count(len(layout.cost), "the number of probes")):
+            held, rest = self._sides(layout, alive)
+            self.steps += 1
+            out |= alive & ~rest
+            closed = not layout.consistent(held)
+            while (code := self.stream.one()) == RECORD:
+                if closed:
+                    read_record(self.stream, 0)
+                else:
+                    closed, _, _ = self._weighed(layout, held)
+            if code != END:
+                raise CertificateFault(f"an unknown step in a probe: {code}")
+            if not closed:
+                raise CertificateFault("states are probed that something below the bound goes with")
+        alive &= ~out
         return layout.consistent(alive)
 
     def cut(self, layout: Layout, left: np.ndarray, dead: np.ndarray | None) -> None:

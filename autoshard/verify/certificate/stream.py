@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-FORMATS = ("autoshard-certificate-1", "autoshard-certificate-2")
+FORMATS = ("autoshard-certificate-1", "autoshard-certificate-2", "autoshard-certificate-3")
 """The numbers are an xz stream in the first, which earlier versions wrote, and a zlib stream in the second."""
 MOST_BYTES = 2**27
 """Certificates that unpack to more are refused: a few KB can unpack to GBs, and each byte may be a number of eight."""
