@@ -19,9 +19,10 @@ from autoshard.constraints.statement import MostReshards
 from autoshard.costs.reshard import ReshardTable, ReshardTables
 from autoshard.deadline import Check, no_check
 from autoshard.formulation.collect import Collected
-from autoshard.formulation.encode import Encoded, in_ticks, taken, way_of
+from autoshard.formulation.encode import Encoded, taken, way_of
 from autoshard.formulation.model import Counted, Link, Node, NodeKind
 from autoshard.formulation.restrict import served
+from autoshard.formulation.ticks import Ticks
 from autoshard.program.program import Program
 from autoshard.program.types import TensorType
 from autoshard.sharding.layout import AtomMesh, Layout
@@ -221,7 +222,7 @@ class _Ways:
         cheapest, other = self._seconds(self.own), self._seconds(table)
         more = np.full(other.shape, np.inf)
         np.subtract(other, cheapest, out=more, where=np.isfinite(other))
-        return np.where(self.same, 0, in_ticks(more * self.link.weight, self.tick_s))
+        return np.where(self.same, 0, Ticks(self.tick_s)(more * self.link.weight))
 
     def _seconds(self, table: ReshardTable) -> np.ndarray:
         own = self.own.layouts

@@ -1,6 +1,6 @@
 """The table of every use of a value: ticks of its reshard for each pair of states, made once for uses alike."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,29 +9,27 @@ from autoshard.costs.reshard import ReshardTable
 from autoshard.deadline import Check, no_check
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.model import Link, Node
+from autoshard.formulation.ticks import Ticks
 from autoshard.program.program import Program
 from autoshard.sharding.layout import Layout
 from autoshard.solver.factored import Factored
-from autoshard.solver.network import IMPOSSIBLE
 
 
 class EdgeTables:
     """Makes the tables of one network.
 
-    kept: per node, the states that are left. ticks: seconds as whole numbers. factored: keep tables as rows and columns
-    of a table of layouts.
+    kept: per node, the states that are left. factored: keep tables as rows and columns of a table of layouts.
     """
 
     def __init__(
         self,
         nodes: Sequence[Node],
         kept: Sequence[np.ndarray],
-        ticks: Callable[[np.ndarray], np.ndarray],
-        tick_s: float,
+        ticks: Ticks,
         *,
         factored: bool,
     ) -> None:
-        self.nodes, self.kept, self.ticks, self.tick_s, self.factored = nodes, kept, ticks, tick_s, factored
+        self.nodes, self.kept, self.ticks, self.factored = nodes, kept, ticks, factored
         self._left = [None if node.allowed is None else k.tobytes() for node, k in zip(nodes, kept, strict=True)]
         self._known: dict[object, Any] = {}
         self._in_ticks: dict[object, np.ndarray] = {}
@@ -95,21 +93,14 @@ class EdgeTables:
                 seconds = table.seconds[np.ix_(own, columns)]
                 seconds *= link.weight
                 _forbid(seconds, own, columns, copies)
-                self._in_ticks[key] = self._floats(seconds)
+                self._in_ticks[key] = self.ticks.floats(seconds)
             ticks = self._in_ticks[key]
             return Factored(ticks, places, np.arange(len(columns))) if ticks.any() else None
         if len(own) == 1 and (columns == own[0]).all():  # all other ways take time
             return None
         if key not in self._in_ticks:
-            self._in_ticks[key] = self._floats(table.seconds * link.weight)
+            self._in_ticks[key] = self.ticks.floats(table.seconds * link.weight)
         return Factored(self._in_ticks[key], rows, columns)
-
-    def _floats(self, seconds: np.ndarray) -> np.ndarray:
-        """The numbers of `ticks` as `Factored` has them, in the array that is given."""
-        seconds /= self.tick_s
-        np.rint(seconds, out=seconds)
-        seconds[seconds >= IMPOSSIBLE / 10] = np.inf
-        return seconds
 
 
 def _forbid(seconds: np.ndarray, rows: np.ndarray, columns: np.ndarray, copies: np.ndarray) -> None:

@@ -21,10 +21,11 @@ from autoshard.deadline import Check, no_check
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.edges import EdgeTables, entries_of
 from autoshard.formulation.model import Counted, Link, Node, NodeKind
+from autoshard.formulation.ticks import Ticks
 from autoshard.program.program import Op, Program
 from autoshard.program.types import TensorType, dtype_bytes
 from autoshard.sharding.layout import AtomMesh, Layout
-from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Usage
+from autoshard.solver.network import CostNetwork, Edge, Usage
 
 MEMORY_PRICE_S_PER_BYTE = 1e-16
 """The minute price on held bytes, in seconds: it breaks ties between plans of equal cost towards less memory."""
@@ -50,6 +51,7 @@ class Encoded:
     left_out: tuple[int, int] = (0, 0)  # number of edges that are not kept, and of the entries of their tables
     counted: dict[int, Counted] = field(default_factory=dict)  # by the number of the link whose reshard is counted
     unpriced: int = 0  # number of nodes and edges that only forbid: they cost nothing, so nothing of them is rounded
+    too_long: bool = False  # whether choices are impossible only because they take nearly forever
 
     def table(self, type_: TensorType, link: Link | None = None) -> ReshardTable:
         """The reshards of a tensor type; with a link, those that the link allows, at the prices that count there."""
@@ -86,12 +88,6 @@ def way_of(type_: TensorType, link: Link) -> object:
 def taken(link: Link, avoided: frozenset[int]) -> Link:
     """The link as its reshard is made by a way that moves none of these atoms."""
     return replace(link, local=link.local | avoided) if avoided else link
-
-
-def in_ticks(seconds: np.ndarray, tick_s: float) -> np.ndarray:
-    """Seconds as whole numbers of ticks; what takes forever, or nearly so, is impossible."""
-    scaled = np.rint(np.where(np.isfinite(seconds), seconds, 0.0) / tick_s)
-    return np.where(np.isfinite(seconds) & (scaled < IMPOSSIBLE / 10), scaled, IMPOSSIBLE).astype(np.int64)
 
 
 def _inside_seconds(
@@ -202,9 +198,12 @@ def encode(
     *,
     memory_limit: int | None = None,
     memory_price: float = MEMORY_PRICE_S_PER_BYTE,
+    tick_s: float | None = None,
     check: Check = no_check,
 ) -> Encoded:
-    """The network of collected and priced nodes (see `price_nodes`). check: called now and then; may raise to stop."""
+    """The network of collected and priced nodes (see `price_nodes`). tick_s: of its ticks; chosen by the cheapest state
+    of every node where not given. check: called now and then; may raise to stop.
+    """
     nodes = collected.nodes
     kept = tuple(
         np.arange(node.states) if node.allowed is None else np.asarray(node.allowed, np.int64) for node in nodes
@@ -232,8 +231,7 @@ def encode(
 
     least = sum(float(node.costs[k].min()) for node, k in zip(nodes, kept, strict=True) if len(k))
     least_s = 0.0
-    tick_s = 10.0 ** floor(log10(max(least, _LEAST_STEP_S) / _TICKS_PER_STEP))
-    ticks = partial(in_ticks, tick_s=tick_s)
+    ticks = Ticks(10.0 ** floor(log10(max(least, _LEAST_STEP_S) / _TICKS_PER_STEP)) if tick_s is None else tick_s)
 
     costs, usages, facets, priced = [], [], [], []
     labelled: dict[int, np.ndarray] = {}
@@ -252,7 +250,7 @@ def encode(
                 labelled[id(node.layouts)] = layout_facets(node.layouts, mesh)
             labels = labelled[id(node.layouts)]
         facets.append(shared.of(labels[keep]))
-    making = EdgeTables(nodes, kept, ticks, tick_s, factored=entries_of(collected, kept, program) > FACTORED_ENTRIES)
+    making = EdgeTables(nodes, kept, ticks, factored=entries_of(collected, kept, program) > FACTORED_ENTRIES)
     types = [program.type_of(link.value) for link in collected.links]
     tables_of = [
         table_of[type_] if link.is_plain else special[way_of(type_, link)]
@@ -266,4 +264,6 @@ def encode(
     network = CostNetwork(
         tuple(costs), tuple(edges), tuple(usages), None if memory_limit is None else int(memory_limit), tuple(facets)
     )
-    return Encoded(network, tick_s, table_of, kept, tuple(priced), special, least_s)
+    return Encoded(
+        network, ticks.tick_s, table_of, kept, tuple(priced), special, least_s, too_long=ticks.too_long
+    )

@@ -20,7 +20,7 @@ from autoshard.costs.memory import holdings as held_under
 from autoshard.costs.price import PlanCost
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.reshard import ReshardTables
-from autoshard.deadline import Deadline, no_check
+from autoshard.deadline import Check, Deadline, no_check
 from autoshard.formulation.collect import Analyses, Collected, Collector, StatedShardings
 from autoshard.formulation.counts import Count, hold_counts, with_counts
 from autoshard.formulation.decode import decode
@@ -31,7 +31,7 @@ from autoshard.formulation.fixed import Fixed, narrow
 from autoshard.formulation.host import Amounts, check_host, hold_host, host_amounts, price_host, price_orders
 from autoshard.formulation.lifetimes import holdings
 from autoshard.formulation.loose import Loose
-from autoshard.formulation.memory import Chosen, Memory, in_units, left_by
+from autoshard.formulation.memory import Chosen, Memory, in_units, leaves_something, left_by
 from autoshard.formulation.quantities import Quantities
 from autoshard.formulation.repeats import Repeats, find_repeats
 from autoshard.formulation.restrict import restrict_nodes
@@ -56,6 +56,8 @@ PRICED_ENTRIES = 300_000
 
 
 _ADVICE = "raise it, use fewer mesh axes, or write repeated layers as a scan"
+_LONGER = 1e4
+"""How many times longer ticks are where no plan is short enough to be counted in them."""
 _LOOK_AGAIN = 0.9
 """The bytes that plans hold are worked out again when the limit leaves at most this share of the choices before."""
 
@@ -234,6 +236,7 @@ def build_model(
     fixed: Sequence[Fixed] = (),
     shared: Shared | None = None,
     whole: bool = False,
+    tick_s: float | None = None,
     deadline: Deadline | None = None,
 ) -> Model:
     """Enumerate placements and layouts, price them, and encode them as a network.
@@ -241,7 +244,8 @@ def build_model(
     Raises `InfeasibleError` where a pin leaves a value without any layout. fixed: placements that the model's plans
     must have (see `planning.stages`). shared: from a model of the same program on the same machine, to save time.
     whole: keep the edges of `encoded` however many there are; otherwise a large network of repeated layers has edges in
-    its quotient only. deadline: when it ends with `OutOfTimeError`, however much is built by then.
+    its quotient only. tick_s: of the network, where it is to be that of another. deadline: when it ends with
+    `OutOfTimeError`, however much is built by then.
     """
     check = no_check if deadline is None else partial(_check, deadline)
     say = progress or (lambda text: None)
@@ -264,8 +268,7 @@ def build_model(
     price_nodes(collected, program, mesh, fusion, prices, shared.exposure, problem.trips)
     price_host(collected, program, mesh, ties, prices, shared.exposure)
     price_orders(collected, program, mesh, ties, prices, shared.exposure)
-    encoded = encode(collected, program, mesh, shared.tables, check=check)
-    encoded = with_groups(encoded, collected, program, mesh, problem.groups, ties)
+    encoded = _encoded(problem, collected, shared.tables, ties, tick_s, check)
     encoded, counts = with_counts(encoded, collected, program, mesh, problem.restrictions, shared.tables, check)
     # a limit counts every single reshard, so layers cannot share decisions where reshards are counted
     repeats = find_repeats(program, collected, encoded, enabled=problem.share_repeats and not counts)
@@ -279,6 +282,27 @@ def build_model(
     return Model(
         problem, shared, fusion, liveness, prices, collected, encoded, repeats, ties, counts, on_host, tuple(fixed)
     )
+
+
+def _encoded(
+    problem: Problem,
+    collected: Collected,
+    tables: ReshardTables,
+    ties: dict[int, int],
+    tick_s: float | None,
+    check: Check,
+) -> Encoded:
+    """The network, in ticks so long that what takes nearly forever is impossible only where there are other choices.
+
+    Where nothing is left without these choices, every plan makes one of them, and costs so much that ticks may be
+    longer.
+    """
+    while True:
+        encoded = encode(collected, problem.program, problem.mesh, tables, tick_s=tick_s, check=check)
+        encoded = with_groups(encoded, collected, problem.program, problem.mesh, problem.groups, ties)
+        if not encoded.too_long or encoded.network.is_factored or leaves_something(encoded.network):
+            return encoded
+        tick_s = encoded.tick_s * _LONGER
 
 
 def _lengths(starts: Any, targets: Any, lengths: Any) -> Any:

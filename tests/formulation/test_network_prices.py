@@ -25,6 +25,7 @@ from plan_cases import (
 )
 from random_programs import random_program
 
+from autoshard import plan
 from autoshard.costs.memory import holdings, simulate
 from autoshard.costs.price import price
 from autoshard.formulation.model import NodeKind
@@ -228,3 +229,13 @@ def test_that_holds_for_partial_sums_that_cross_into_regions(f: Callable[..., An
     """A sum that is only read by a loop or a branch may be reduced where it is made: the boundary holds the result."""
     program = program_of(f, *[ShapeDtypeStruct(shape, "float32") for shape in ((16, 8), (8, 16), ())])
     assert_counts_no_more_than_is_held(build_model(problem(program, {"x": 2, "y": 2})), 40)
+
+
+def test_what_takes_long_beside_all_work_is_no_contradiction() -> None:
+    """8 GiB come cut over slices and leave whole. Nothing is computed: ticks are short, and it takes 1e15 of them."""
+    array = ShapeDtypeStruct((65536, 65536), jnp.bfloat16)
+    slices = {"x": {"size": 4, "link": "dcn"}}
+    pins = [Pin("a", '[{"x"}, {}]'), Pin("out", "[{}, {}]")]
+    found = plan(lambda a: a, array, mesh=slices, hardware="tpu_v5e", memory_limit="none", constraints=pins)
+    assert found.status == "optimal"
+    assert found.cost.communication_s > 2
