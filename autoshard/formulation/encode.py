@@ -264,6 +264,4 @@ def encode(
     network = CostNetwork(
         tuple(costs), tuple(edges), tuple(usages), None if memory_limit is None else int(memory_limit), tuple(facets)
     )
-    return Encoded(
-        network, ticks.tick_s, table_of, kept, tuple(priced), special, least_s, too_long=ticks.too_long
-    )
+    return Encoded(network, ticks.tick_s, table_of, kept, tuple(priced), special, least_s, too_long=ticks.too_long)

@@ -70,8 +70,13 @@ def decide_over_links(
 
 
 def weighing(model: Model, weights: Weights) -> Model:
-    """The model with a weighted mean as what its network counts."""
-    return build_model(model.problem.weighing(weights), fixed=model.fixed, shared=model.shared.weighing(weights))
+    """The model with a weighted mean as what its network counts, in ticks of the same length: by what the mean counts
+    of its cheapest choices they would be too short for what links work.
+    """
+    return build_model(
+        model.problem.weighing(weights), fixed=model.fixed, shared=model.shared.weighing(weights),
+        tick_s=model.encoded.tick_s,
+    )  # fmt: skip
 
 
 class _Means:
@@ -182,7 +187,7 @@ def link_notes(model: Model, cost: PlanCost, weights: Mapping[str, float] | Weig
             f"{seconds_text(worked_s)}: objective overlap counts the greater"
         )
     if weights:
-        mean = ", ".join(f"{100 * weight:.2g}% what {name} works" for name, weight in dict(weights).items())
+        mean = ", ".join(f"{100 * weight:.4g}% what {name} works" for name, weight in dict(weights).items())
         notes.append(
             f"the bound is that of a weighted mean ({mean}, the rest what a device waits for), which objective overlap "
             "is never below; no plan need reach it"

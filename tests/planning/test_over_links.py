@@ -207,3 +207,22 @@ def test_where_no_plan_is_found_in_its_part_of_the_time_the_rest_is_for_a_plan(
     monkeypatch.setattr(over_links, "search_plan", at_last)
     assert search_over_links(model).objective_s == pytest.approx(found.objective_s)
     assert calls[:2] == [(), ()]
+
+
+def test_a_mean_is_counted_in_the_ticks_of_what_it_is_a_mean_of(found: Plan) -> None:
+    model = build_model(problem(found.program, {"x": 2, "y": 4}).minimising("overlap"))
+    mean = over_links.weighing(model, (("ici:0", 0.9999),))
+    assert mean.encoded.tick_s == model.encoded.tick_s
+
+
+def test_a_last_stage_that_weighs_links_rounds_no_less_than_what_is_told_beside_it() -> None:
+    def layers(w: Any, x: Any) -> Any:
+        return jax.lax.scan(lambda c, wk: (jnp.tanh(c @ wk), c.sum(0)), x, w)
+
+    specs = ShapeDtypeStruct((4, 4096, 4096), jnp.bfloat16), ShapeDtypeStruct((2048, 4096), jnp.bfloat16)
+    staged = plan(
+        layers, *specs, mesh={"data": 2, "tensor": 2}, hardware="tpu_v5e", objective="overlap",
+        priorities=["data", "zero3"], roles={"w": [None, "embed", "mlp"], "x": ["batch", None]},
+    )  # fmt: skip
+    assert staged.joint is not None and staged.joint.status == "optimal"
+    assert check_plan(staged.to_dict()).findings == ()
