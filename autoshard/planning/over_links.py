@@ -49,14 +49,7 @@ def search_over_links(
         if end.proved or end.stopped is not Stopped.TIME:
             raise
         first = search_plan(model, options, starts=starts)  # a plan at all comes first
-    if first.interrupted:
-        return first
-    if max(link_work(first.cost, model.prices).values(), default=0.0) > model.shared.exposure.waited_s(first.cost):
-        return _Means(model, options, first, starts).decision()
-    if any(r.get("stopped") is Stopped.TIME for r in first.stats.get("rounds", ())):  # the rest of it is left
-        start = assignment_of(model.collected, model.encoded, model.repeats, first.schedule)
-        return search_plan(model, options, starts=[*starts, *([] if start is None else [start])])
-    return first
+    return _Means(model, options, first, starts).decision()
 
 
 def decide_over_links(
@@ -79,6 +72,11 @@ def weighing(model: Model, weights: Weights) -> Model:
     )  # fmt: skip
 
 
+def _ended_by_time(one: Decision) -> bool:
+    """Whether the time limit, or the part of it that it had, ended one of the searches of a decision."""
+    return any(r.get("stopped") is Stopped.TIME for r in one.stats.get("rounds", ()))
+
+
 class _Means:
     """The search over weights. found: the plans so far, with what devices wait for and what each link works."""
 
@@ -88,23 +86,45 @@ class _Means:
         self.stopped: Stopped | None = None
 
     def decision(self) -> Decision:
-        """The cheapest plan of all means with the highest bound."""
+        """The cheapest plan of all searches with the highest bound."""
+        first = self.found[0]
         try:
-            self.found.extend(self._given())
-            for _ in range(_MOST_MEANS):
-                weights, most = self._weights()
-                known = any(one.proved is not None and one.proved.weights == weights for one in self.found)
-                if known or self._is_close(most) or self.options.deadline.passed:
-                    break
-                self.found.append(self._of(weights))
-                if self.found[-1].interrupted:
-                    self.stopped = Stopped.INTERRUPT
-                    break
+            if not first.interrupted and not self._links_decide(first) and _ended_by_time(first):
+                self.found.insert(0, self._again(first))  # the rest of the time is left
+            of_links, interrupted = any(map(self._links_decide, self.found)), any(one.interrupted for one in self.found)
+            if of_links or interrupted:
+                self.found.extend(self._given())
+            if of_links and not interrupted:
+                self._search()
         except KeyboardInterrupt:
             self.stopped = Stopped.INTERRUPT
         except (NoAnswerError, OutOfTimeError):  # the time ended it: what is found stands
             self.stopped = Stopped.TIME
-        return self._best()
+        return first if len(self.found) == 1 and self.stopped is None else self._best()
+
+    def _search(self) -> None:
+        """Search means, while the bound can still rise."""
+        for _ in range(_MOST_MEANS):
+            weights, most = self._weights()
+            known = any(one.proved is not None and one.proved.weights == weights for one in self.found)
+            if known or self._is_close(most) or self.options.deadline.passed:
+                return
+            self.found.append(self._of(weights))
+            if self.found[-1].interrupted:
+                return
+
+    def _links_decide(self, one: Decision) -> bool:
+        """Whether a link works for longer than a device waits."""
+        return self.model.seconds(one.cost) > self.model.shared.exposure.waited_s(one.cost)
+
+    @property
+    def _cheapest(self) -> Decision:
+        return min(self.found, key=lambda one: one.objective_s)
+
+    def _again(self, first: Decision) -> Decision:
+        """The search for what devices wait for, with all the time that is left."""
+        start = assignment_of(self.model.collected, self.model.encoded, self.model.repeats, first.schedule)
+        return search_plan(self.model, self.options, starts=[*self.starts, *([] if start is None else [start])])
 
     def _given(self) -> Iterator[Decision]:
         """The starts that are within the limit, as decisions of which nothing is proved."""
@@ -116,7 +136,7 @@ class _Means:
     def _is_close(self, most: float) -> bool:
         """Whether the bound is as high as it gets, or a plan is within the accepted gap of it."""
         bound = max(one.bound_s for one in self.found)
-        best = min(self.found, key=lambda one: one.objective_s)
+        best = self._cheapest
         close = best.objective_s - bound <= max(2 * best.rounding_s, self.options.accepted_gap * best.objective_s)
         return close or most - bound <= _RISES * bound
 
@@ -128,7 +148,7 @@ class _Means:
         waited = [self.model.shared.exposure.waited_s(one.cost) for one in self.found]
         extra = [one.memory_price_s for one in self.found]
         links = sorted(set().union(*busy))
-        scale = waited[0]
+        scale = self._cheapest.objective_s
         # maximise t, t <= waited + sum of weight * (work of the link - waited) for every plan
         rows = [[1.0, *((w - b.get(link, 0.0)) / scale for link in links)] for w, b in zip(waited, busy, strict=True)]
         rows.append([0.0, *(1.0 for _ in links)])
@@ -153,14 +173,14 @@ class _Means:
         return replace(found, proved=replace(found.proved, weights=weights))
 
     def _best(self) -> Decision:
-        best = min(self.found, key=lambda one: one.objective_s)
+        best = self._cheapest
         proof = max(self.found, key=lambda one: one.bound_s)
         bound_s = min(proof.bound_s, best.objective_s)
         rounds: list[dict[str, Any]] = [r for one in self.found for r in one.stats.get("rounds", ())]
         notes = list(best.notes)
         if self.options.deadline.passed and STOPPED_BY_TIME not in notes:
             notes.append(STOPPED_BY_TIME)
-        if self.stopped is Stopped.INTERRUPT:
+        if self.stopped is Stopped.INTERRUPT or any(one.interrupted for one in self.found):
             rounds.append({"what": "counting what links work", "stopped": Stopped.INTERRUPT})
             notes += [STOPPED_BY_USER] if STOPPED_BY_USER not in notes else []
         optimal = best.objective_s - bound_s <= 2 * proof.rounding_s

@@ -2,7 +2,10 @@
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib import resources
 from itertools import product
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -19,6 +22,7 @@ from autoshard.costs.price import price
 from autoshard.formulation.assign import assignment_of
 from autoshard.planning import Model, answer, build_model, decide, over_links
 from autoshard.planning.decide import search_plan
+from autoshard.planning.decision import Decision
 from autoshard.planning.no_plan import NoAnswerError
 from autoshard.planning.over_links import search_over_links
 from autoshard.questions.alternatives import Alternatives
@@ -226,3 +230,53 @@ def test_a_last_stage_that_weighs_links_rounds_no_less_than_what_is_told_beside_
     )  # fmt: skip
     assert staged.joint is not None and staged.joint.status == "optimal"
     assert check_plan(staged.to_dict()).findings == ()
+
+
+def hurried(found: Plan, monkeypatch: pytest.MonkeyPatch, *, goes_on: bool) -> Decision:
+    """What is decided where the first part of the time ends with a plan for which links work less than devices wait,
+    and the rest of it with the one of least waiting, or with none.
+    """
+    model = build_model(problem(found.program, {"x": 2, "y": 4}).minimising("overlap"))
+    rounds = [{"what": "solving", "bound": 0, "proves": True, "stopped": Stopped.TIME}]
+    answers = iter([replace(answer(model), stats={"rounds": rounds}), *([decide(model)] if goes_on else [])])
+
+    def one_after_the_other(model: Model, options: SearchOptions, *, starts: Any = ()) -> Decision:
+        for decision in answers:
+            return decision
+        raise NoAnswerError(model, False, False, "", Stopped.TIME, [])
+
+    monkeypatch.setattr(over_links, "search_plan", one_after_the_other)
+    return search_over_links(model, SearchOptions().within(0.0))
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_what_the_rest_of_the_time_finds_takes_no_place_of_a_cheaper_plan(
+    found: Plan, monkeypatch: pytest.MonkeyPatch, goes_on: bool
+) -> None:
+    decision = hurried(found, monkeypatch, goes_on=goes_on)
+    assert decision.objective_s == pytest.approx(found.objective_s)
+    assert decision.bound_s == pytest.approx(found.bound_s)
+
+
+def test_a_plan_that_ctrl_c_leaves_is_no_dearer_than_what_the_search_began_with(
+    found: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = build_model(problem(found.program, {"x": 2, "y": 4}).minimising("overlap"))
+    known = assignment_of(model.collected, model.encoded, model.repeats, answer(model).schedule)
+    assert known is not None
+    stopped = replace(decide(model), stats={"rounds": [{"what": "solving", "stopped": Stopped.INTERRUPT}]})
+    monkeypatch.setattr(over_links, "search_plan", lambda *_, **__: stopped)
+    left = search_over_links(model, starts=[known])
+    assert left.interrupted
+    assert left.objective_s == pytest.approx(found.objective_s)
+
+
+def test_links_decide_where_a_device_waits_for_nothing(tmp_path: Path) -> None:
+    profile = tmp_path / "hides_all.yaml"
+    packaged = resources.files("autoshard.costmodels").joinpath("profiles", "h100.yaml").read_text()
+    profile.write_text(packaged.replace("all_gather: 0.8", "all_gather: 1.0"))
+    pins = [Pin("w", '[{"x"}, {}]'), Pin("out", "[{}, {}]")]
+    weight = ShapeDtypeStruct((2048, 8192), jnp.bfloat16)
+    handed = plan(lambda w: w, weight, mesh={"x": 4}, hardware=str(profile), constraints=pins, objective="overlap")
+    assert handed.step_time.waited_s == 0
+    assert handed.objective_s >= handed.step_time.resources_s["nvlink"] > 0
