@@ -121,16 +121,26 @@ def decide_staged(
         rounds = [*joint.stats.get("rounds", ()), {"what": "stages", "stopped": Stopped.INTERRUPT}]
         return replace(joint, notes=(*joint.notes, note), stats={**joint.stats, "rounds": rounds})
     last = run.last
+    beside = _beside(joint, last)
     notes = [*last.notes, *(run.notes(stages))]
     notes.append(
         f"decided in {len(stages)} stages; bound and gap are those of the last one, all at once costs "
-        f"{joint.objective_s:.6g} s"
+        f"{beside.cost_s:.6g} s"
     )
-    beside = JointOptimum(
+    return replace(last, notes=tuple(notes), stages=tuple(stages), joint=beside, proved=joint.proved)
+
+
+def _beside(joint: Decision, last: Decision) -> JointOptimum:
+    """What all statements cost at once. The plan of the last stage has them all too, and may be the cheaper one where
+    the search of all at once ended with a gap.
+    """
+    if last.objective_s < joint.objective_s:
+        bound = min(joint.bound_s, last.objective_s)
+        joint = replace(last, bound_s=bound, status=_status(last, bound))
+    return JointOptimum(
         cost_s=joint.objective_s, bound_s=joint.bound_s, gap=joint.gap, status=joint.status,
         price_of_stages_s=last.objective_s - joint.objective_s,
     )  # fmt: skip
-    return replace(last, notes=tuple(notes), stages=tuple(stages), joint=beside, proved=joint.proved)
 
 
 class _Run:

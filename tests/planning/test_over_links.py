@@ -20,7 +20,7 @@ from autoshard.api.bound import check_bound
 from autoshard.api.plans import Plan
 from autoshard.costs.price import price
 from autoshard.formulation.assign import assignment_of
-from autoshard.planning import Model, answer, build_model, decide, over_links
+from autoshard.planning import Model, answer, build_model, decide, over_links, stages
 from autoshard.planning.decide import search_plan
 from autoshard.planning.decision import Decision
 from autoshard.planning.no_plan import NoAnswerError
@@ -280,3 +280,12 @@ def test_links_decide_where_a_device_waits_for_nothing(tmp_path: Path) -> None:
     handed = plan(lambda w: w, weight, mesh={"x": 4}, hardware=str(profile), constraints=pins, objective="overlap")
     assert handed.step_time.waited_s == 0
     assert handed.objective_s >= handed.step_time.resources_s["nvlink"] > 0
+
+
+def test_all_at_once_costs_no_more_than_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan of the last stage has all statements, so where a search all at once ends with a dearer one it counts."""
+    monkeypatch.setattr(stages, "answer", decide)
+    staged = trained(constraints=[Pin("x", '[{"x"}p0, {?}p2]'), Pin("weights/w1", '[{?}p2, {"y"}p1]')])
+    assert staged.joint is not None
+    assert staged.joint.cost_s == staged.objective_s
+    assert staged.joint.price_of_stages_s == 0
