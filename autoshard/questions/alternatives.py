@@ -33,7 +33,9 @@ class Alternative:
     """Another sharding of a value.
 
     extra_s: seconds per step that it costs more, at most. peak_bytes: of one device. moved: how many other nodes of the
-    network change their state. fits: whether the peak is within the memory limit.
+    network change their state. fits: whether the peak is within the memory limit. rounding_s: differences up to this
+    are none. all_at_once: whether the plan was decided in stages, beside whose placements the alternative need not
+    stand.
     """
 
     sharding: str
@@ -41,12 +43,14 @@ class Alternative:
     peak_bytes: int
     moved: int
     fits: bool = True
+    rounding_s: float = 0.0
+    all_at_once: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The alternative as plain data, for JSON."""
         return {
             "sharding": self.sharding, "extra_s": self.extra_s, "peak_bytes": self.peak_bytes, "moved": self.moved,
-            "fits": self.fits,
+            "fits": self.fits, "rounding_s": self.rounding_s, "all_at_once": self.all_at_once,
         }  # fmt: skip
 
 
@@ -148,7 +152,12 @@ class Alternatives:
             problem = self.model.problem
             cost = price(problem.program, schedule, self.model.fusion, self.model.prices, problem.trips)
             extra = self.model.seconds(cost) + self.model.memory_price_s(whole) - self.plan.objective_s
-        return Alternative(sharding, extra, peak, moved, limit is None or peak <= limit)
+        fits, rounding, in_stages = (
+            limit is None or peak <= limit,
+            2 * self.plan.rounding_s,
+            self.plan.joint is not None,
+        )
+        return Alternative(sharding, extra, peak, moved, fits, rounding, in_stages)
 
     def _near(self, root: int, many: int) -> list[int]:
         """At most so many nodes, those nearest to the root, itself included."""

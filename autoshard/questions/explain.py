@@ -114,10 +114,15 @@ class ExplainedValue:
 
 
 def _instead(a: Alternative) -> str:
-    more = "costs the same" if a.extra_s <= 0 else f"costs at most {seconds_text(a.extra_s)} more"
-    return f"instead {a.sharding}: {more}" + (
-        "" if a.fits else f", and exceeds the memory limit ({bytes_text(a.peak_bytes)})"
-    )
+    if abs(a.extra_s) <= a.rounding_s:
+        costs = "costs the same"
+    elif a.extra_s > 0:
+        costs = f"costs at most {seconds_text(a.extra_s)} more"
+    else:
+        costs = f"costs at least {seconds_text(-a.extra_s)} less"
+    beside = " all at once, without the stages" if a.all_at_once else ""
+    over = "" if a.fits else f", and exceeds the memory limit ({bytes_text(a.peak_bytes)})"
+    return f"instead {a.sharding}: {costs}{beside}{over}"
 
 
 def explain_plan(plan: PlanRecord, pattern: str, *, alternatives: bool = True) -> list[ExplainedValue]:

@@ -128,3 +128,27 @@ def test_alternatives_keep_to_stated_numbers_of_reshards_and_to_host_memory(stat
         assert other.extra_s >= limited.bound_s - limited.objective_s - 2 * limited.rounding_s
         exact = limited.instead(name, other.sharding)
         assert exact.extra_s <= other.extra_s + 2 * exact.other.rounding_s
+
+
+@pytest.fixture(scope="module")
+def staged() -> Plan:
+    """A first stage cuts the rows of the weights, which costs more than all at once would."""
+    return plan(
+        f, SPEC((64, 128), jnp.float32), SPEC((128, 64), jnp.float32), SPEC((32, 64), jnp.float32),
+        mesh={"x": 2, "y": 4}, hardware="tpu_v5e",
+        constraints=[Pin("w1", '[{"y", ?}, {?}]'), Pin("x", '[{?}, {"x", ?}]', priority=1)],
+    )  # fmt: skip
+
+
+def test_beside_stages_alternatives_are_told_to_be_all_at_once(staged: Plan) -> None:
+    assert staged.joint is not None
+    told = str(staged.explain("w2")[0]).splitlines()
+    others = [line for line in told if line.startswith("  instead")]
+    assert others
+    assert all("all at once, without the stages" in line for line in others)
+
+
+def test_what_costs_less_is_not_told_to_cost_the_same(found: Plan) -> None:
+    (told,) = found.explain("w1")
+    cheaper = replace(told.alternatives[0], extra_s=-2e-6)
+    assert "costs at least 2 us less" in str(replace(told, alternatives=(cheaper,)))

@@ -116,6 +116,12 @@ function whoStated(plan, member) {
   ];
 }
 
+/** What another sharding costs, in words. */
+function costOf(other) {
+  if (Math.abs(other.extra_s) <= other.rounding_s) return "costs the same";
+  return other.extra_s > 0 ? `costs at most ${secondsText(other.extra_s)} more` : `costs at least ${secondsText(-other.extra_s)} less`;
+}
+
 /** Prices of other shardings, where the page was made with them. */
 function alternativesOf(plan, name) {
   const known = plan.alternatives?.[name];
@@ -126,7 +132,7 @@ function alternativesOf(plan, name) {
   } else if (!known.length) out.push(el("p", { class: "note", text: "the statements and the rules leave no other sharding" }));
   else {
     out.push(el("ul", { class: "list" }, known.map((other) => {
-      const cost = other.extra_s <= 0 ? "costs the same" : `costs at most ${secondsText(other.extra_s)} more`;
+      const cost = costOf(other) + (other.all_at_once ? " all at once, without the stages" : "");
       return el("li", {}, el("span", { class: "code", text: other.sharding }), el("div", { class: "dim", text: `${cost}; peak ${bytesText(other.peak_bytes)}${other.fits ? "" : ", over the memory limit"}` }));
     })));
   }
