@@ -14,12 +14,17 @@ KINDS = (TO_DEVICE, TO_HOST)
 """Kinds of rows in a plan's cost."""
 
 
+def read_on_device(program: Program) -> tuple[int, ...]:
+    """Inputs and constants that something on the device reads (value ids)."""
+    read = {v for op in program.body.ops for v in op.operands}
+    read |= {v for k, v in enumerate(program.body.results) if k not in program.host_outputs}
+    return tuple(v for v in program.body.args if v in read)
+
+
 def brought(program: Program) -> tuple[int, ...]:
     """Inputs on the host that something on the device reads, so that they are copied (value ids)."""
-    args, results = program.body.args, program.body.results
-    read = {v for op in program.body.ops for v in op.operands}
-    read |= {v for k, v in enumerate(results) if k not in program.host_outputs}
-    return tuple(args[k] for k in sorted(program.host_inputs) if args[k] in read)
+    there = {program.body.args[k] for k in program.host_inputs}
+    return tuple(v for v in read_on_device(program) if v in there)
 
 
 def sent(program: Program) -> tuple[int, ...]:

@@ -8,7 +8,8 @@ only goes onto a stack needs no memory of its own. A carry lives from the start 
 With a schedule, a copy made by a reshard ends the life of the array that it is made from (compilers move communication
 so that memory is freed). A copy no larger than the definition is made together with the value, a larger one when it is
 first read; an all-reduce works in place, but not where its result is sliced. An output that replaces a donated input
-and is gathered is gathered into memory of its own.
+and is gathered is gathered into memory of its own. An input that is cut unevenly is held as JAX has it, and the block
+that is cut out of it is a copy (see `costs.border`).
 
 Without a schedule, the intervals hold under every schedule: a definition is held for at least this long, and is first
 read at this time at the latest. So a region op counts as reading its operand when it begins, since it may make a copy
@@ -20,6 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from autoshard.costs.apart import apart_under
+from autoshard.costs.border import stored_layout
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.host import sent
 from autoshard.costs.work import is_update
@@ -43,7 +45,7 @@ class Liveness:
     of bodies that are read in place. reads[value]: first and last time the value is read, through virtual values.
     points: number of points in time. fusion: which values are in memory at all. made[value]: when results of ops are
     made. in_place: results that may take the memory of an operand. shared[value], private[use]: when the
-    copies of a schedule are held.
+    copies of a schedule are held. cut[value]: when the block of an input that is cut unevenly is.
     """
 
     time: dict[int, int]
@@ -56,6 +58,7 @@ class Liveness:
     in_place: set[int] = field(default_factory=set)
     shared: dict[int, Interval] = field(default_factory=dict)
     private: dict[Use, Interval] = field(default_factory=dict)
+    cut: dict[int, Interval] = field(default_factory=dict)
 
 
 def analyse(
@@ -87,6 +90,7 @@ class _Pass:
         self.reads: dict[int, Interval] = {}
         self.shared: dict[int, Interval] = {}
         self.private: dict[Use, Interval] = {}
+        self.cut: dict[int, Interval] = {}
         self.made: dict[int, int] = {}
         self.in_place: set[int] = set()
         self.handed: dict[int, int] = {}
@@ -110,18 +114,28 @@ class _Pass:
         for index, value in enumerate(program.body.args):
             first, last = self.reads.get(value, (0, 0))
             if index in program.host_inputs:
-                if value in self.reads:
-                    self.interval[value] = (first, last + 1)
-                    self._copy(value, first, last)
-                continue
-            freed = index in program.donated and value not in outputs and value not in gathered
-            self.interval[value] = (0, last + 1 if freed else points)
-            self._copy(value, first, last)
+                if value not in self.reads:
+                    continue
+                self.interval[value] = (first, last + 1)
+            else:
+                freed = index in program.donated and value not in outputs and value not in gathered
+                self.interval[value] = (0, last + 1 if freed else points)
+            stop = self._copy(value, first, last)
+            if value in self.reads and self._stored(value) is not None:
+                self.cut[value] = (first, stop)
         self._take_over()
         return Liveness(
             self.time, self.span, self.interval, self.reads, points, self.fusion, self.made, self.in_place, self.shared,
-            self.private,
+            self.private, self.cut,
         )  # fmt: skip
+
+    def _stored(self, value: int) -> Layout | None:
+        """The layout that JAX has an input in, where that is not the planned one."""
+        if self.schedule is None:
+            return None
+        layout = self.schedule.definitions[value]
+        stored = stored_layout(self.program, self.schedule.mesh, value, layout)
+        return None if stored == layout else stored
 
     def _gathered_over(self) -> set[int]:
         """Donated inputs that outputs replace which are gathered: each into memory of its own when it is made, and from
@@ -137,7 +151,7 @@ class _Pass:
             if moved is None or not moved.steps:
                 continue
             before, after = self._bytes(made, moved.source), self._bytes(made, moved.target)
-            if before < after == self._bytes(value, self.schedule.definitions[value]):
+            if before < after == self._bytes(value, self._stored(value) or self.schedule.definitions[value]):
                 gathered.add(value)
                 if reshard is not None:
                     self.private[use] = (self.made[made], self.made[made] + 1)
@@ -288,7 +302,9 @@ class _Pass:
         if over.is_in_copy(self.schedule.definitions[result], self.schedule.mesh):
             return
         for value in read:
-            table = self.shared if value in self.shared else self.interval
+            table = self.shared if value in self.shared else self.cut if value in self.cut else self.interval
+            if table is self.cut and self.fusion.calls is not None:
+                continue  # no donated input
             held = table.get(value)
             if held is not None and held[1] == now + 1 and held[0] < now and self._same(value, result):
                 table[value] = (held[0], now)

@@ -1,7 +1,8 @@
 """Peak memory of a schedule: what one device holds at every point of the program.
 
-Definitions, copies shared by all uses and copies for one use are held as `liveness` says. On machines whose memory is
-tiled, arrays take whole tiles.
+Definitions, copies shared by all uses and copies for one use are held as `liveness` says; inputs as JAX has them, and
+beside uneven ones the blocks that are cut out of them (`border`). On machines whose memory is tiled, arrays take whole
+tiles.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from autoshard.costmodels.machine import Machine
+from autoshard.costs.border import stored_layout
 from autoshard.costs.host import held_on_host, output_layout
 from autoshard.costs.liveness import Liveness, analyse
 from autoshard.costs.padding import Tile, image_dims, padded_elements
@@ -162,7 +164,8 @@ def host_bytes(program: Program, schedule: Schedule) -> int:
         return 0
     size = sizes(program, schedule.mesh)
     inputs, slots = held_on_host(program)
-    return sum(size(v, schedule.definitions[v]) for v in inputs) + sum(
+    stored = (stored_layout(program, schedule.mesh, v, schedule.definitions[v]) for v in inputs)
+    return sum(size(v, layout) for v, layout in zip(inputs, stored, strict=True)) + sum(
         size(program.body.results[k], output_layout(schedule, k)) for k in slots
     )
 
@@ -199,9 +202,14 @@ def holdings(program: Program, schedule: Schedule, liveness: Liveness, tile: Til
         if span[0] < span[1]:
             out.append(Held(what, *span, size(value, layout), value, copy))
 
+    inputs = frozenset(program.body.args)
     for value, span in live.interval.items():
         if value in schedule.definitions:
-            add(program.values[value].name, span, value, schedule.definitions[value], copy=False)
+            layout = schedule.definitions[value]
+            held = stored_layout(program, schedule.mesh, value, layout) if value in inputs else layout
+            add(program.values[value].name, span, value, held, copy=False)
+    for value, span in live.cut.items():
+        add(f"{program.values[value].name}, its block", span, value, schedule.definitions[value])
     for value, span in live.shared.items():
         add(f"{program.values[value].name}, resharded for all its uses", span, value, schedule.shared[value].target)
     for use, span in live.private.items():
@@ -240,6 +248,6 @@ def _add_order(
         add(f"{name}, in its order of devices", (at, at + 1), value, form)
         return
     freed = order.index in program.donated and value not in program.body.results
-    brief = freed or order.index in program.host_inputs or value in live.shared
+    brief = freed or order.index in program.host_inputs or value in live.shared or value in live.cut
     stop = first + 1 if brief else last + 1
     add(f"{name}, from its order of devices", (first, stop), value, schedule.definitions[value])

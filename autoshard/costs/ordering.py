@@ -132,11 +132,11 @@ def _finished(
         return False
 
     def kept_until(value: int, end: int) -> _Longer | None:
-        shared = value in live.shared
-        span = (live.shared if shared else live.interval).get(value)
+        copied = value in live.shared or value in live.cut
+        span = (live.shared if value in live.shared else live.cut if copied else live.interval).get(value)
         if span is None or span[1] >= end:
             return None
-        form = schedule.form_before_use(value) if shared else schedule.definitions[value]
+        form = schedule.form_before_use(value) if copied else schedule.definitions[value]
         return _Longer(span[1], end, size(value, form))
 
     for block, _ in _blocks(program):

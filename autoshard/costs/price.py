@@ -7,6 +7,7 @@ from math import inf
 
 import numpy as np
 
+from autoshard.costs.border import border_cuts, stored_layout
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.host import KINDS, TO_DEVICE, TO_HOST, brought, output_layout, sent
 from autoshard.costs.manual import body_trips, manual_collectives, manual_compute_s
@@ -148,10 +149,14 @@ def _rows(
                     When.INSIDE,
                 )  # fmt: skip
     for value in brought(program):
-        size = _local_bytes(program, schedule, value, schedule.definitions[value])
+        stored = stored_layout(program, schedule.mesh, value, schedule.definitions[value])
+        size = _local_bytes(program, schedule, value, stored)
         label = f"{program.values[value].name} from the host"
         seconds = prices.machine.host_copy_s(size)
         yield CommRow(label, value, TO_DEVICE, (), -1, -1, size, seconds, 1.0, PROGRAM, When.START)
+    for value, cut in border_cuts(program, schedule).items():
+        label = f"{program.values[value].name}, its block"
+        yield from _steps(program, schedule, prices, value, cut, label, 1.0, PROGRAM, When.START)
     for slot in sent(program):
         value = program.body.results[slot]
         size = _local_bytes(program, schedule, value, output_layout(schedule, slot))

@@ -64,6 +64,13 @@ class ChosenLayouts:
         """The layout that a value is defined in."""
         return self.port(self.collected.definition[value])
 
+    def stored(self, value: int) -> Quantity | None:
+        """The layout in which JAX has an input; None where no choice is uneven."""
+        port, own = self.collected.stored.get(value), self.collected.definition[value]
+        if port is None or all(port.layouts[k] == own.layouts[k] for k in self.encoded.states[port.node].tolist()):
+            return None
+        return self.port(port)
+
     def form(self, value: int) -> Quantity:
         """The layout that the uses of a value start from."""
         return self.port(self.collected.form[value])

@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from autoshard.costs.border import stored_layout
 from autoshard.costs.exposure import Exposure
 from autoshard.costs.fusion import Fusion
+from autoshard.costs.host import read_on_device
 from autoshard.costs.liveness import Liveness, only_uses
 from autoshard.costs.memory import sizes
 from autoshard.costs.padding import Tile, image_dims
@@ -39,12 +41,14 @@ class Collected:
     """The decisions of a program.
 
     form[value]: the port that the value's uses start from. definition[value]: the port where the value is defined.
+    stored[value]: of inputs that a pin may cut unevenly, the same port with the layouts in which JAX has them.
     """
 
     nodes: list[Node] = field(default_factory=list)
     links: list[Link] = field(default_factory=list)
     definition: dict[int, Port] = field(default_factory=dict)
     form: dict[int, Port] = field(default_factory=dict)
+    stored: dict[int, Port] = field(default_factory=dict)
     multiplicity: dict[int, float] = field(default_factory=dict)  # op id -> executions per step
     op_node: dict[int, int] = field(default_factory=dict)
     even_ends: list[tuple[int, int]] = field(default_factory=list)  # output nodes, inputs whose even part they have
@@ -113,6 +117,7 @@ class Collector:
         self.trips, self.loose, self.check = trips, loose, check
         self.reach = PartialReach(program, mesh) if reach is None else reach
         self.inputs = frozenset(program.body.args)
+        self.read = frozenset(read_on_device(program))
         self.stacks = stacked_values(program, ties)
         self._size = sizes(program, mesh, tile, self.fusion.twice)
         self._images = {} if tile is None else image_dims(program)
@@ -220,13 +225,20 @@ class Collector:
             if not len(kept):
                 raise self._none_left(f"input {self.label(value)} {type_}", pins)
             node.allowed = kept
-        held = self.bytes(value, layouts)
+        stored = tuple(stored_layout(self.program, self.mesh, value, x) for x in layouts) if pins else layouts
+        held = self.bytes(value, stored)
         if value in self.liveness.interval:  # an input on the host that nothing reads never comes to the device
             start, stop = self.liveness.interval[value]
             node.usages = [(start, stop, held)]
         along = np.array([value in self.stacks and bool(lay.dims[0]) for lay in layouts])
-        node.priced = held + np.where(along, np.ceil(held * EXTRA_SHARE), 0.0)
+        block = self.bytes(value, layouts)
+        node.priced = held + np.where(along, np.ceil(block * EXTRA_SHARE), 0.0)
         index = self.add(node)
+        if stored != layouts:
+            self.out.stored[value] = Port(index, stored)
+            if value in self.read:  # and cut out of what is stored
+                uneven = np.array([a != b for a, b in zip(stored, layouts, strict=True)])
+                node.priced = node.priced + np.where(uneven, block, 0.0)
         self.defined(value, Port(index, layouts), 1.0, pins=())
 
     def bytes(self, value: int, layouts: Sequence[Layout]) -> np.ndarray:

@@ -36,7 +36,7 @@ def price_host(
 ) -> None:
     """Add the seconds of copies between host and device to the nodes whose layouts decide how much is copied."""
     for value in brought(program):
-        port = collected.definition[value]
+        port = collected.stored.get(value, collected.definition[value])
         _add(collected, port, _bytes(port, program, value, mesh), prices, exposure.rest)
     for slot in sent(program):
         port = _output_port(collected, program, ties, slot)
@@ -90,7 +90,7 @@ def host_amounts(
     """Bytes on the host by state, for the nodes of the quotient network."""
     out: list[np.ndarray | None] = [None] * repeats.network.n_nodes
     inputs, slots = held_on_host(program)
-    ports = [(collected.definition[v], v) for v in inputs]
+    ports = [(collected.stored.get(v, collected.definition[v]), v) for v in inputs]
     ports += [(_output_port(collected, program, ties, k), program.body.results[k]) for k in slots]
     for port, value in ports:
         own = np.ceil(_bytes(port, program, value, mesh))[encoded.states[port.node]].astype(np.int64)

@@ -11,11 +11,12 @@ from typing import Any
 from autoshard.costs.apart import is_apart
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.host import sent
-from autoshard.costs.liveness import Liveness, made_at, only_uses, replaced_inputs, starts_carry, written_over
+from autoshard.costs.liveness import Liveness, made_at, only_uses, starts_carry, written_over
 from autoshard.costs.padding import Tile
 from autoshard.formulation.chosen import ChosenLayouts
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.encode import Encoded
+from autoshard.formulation.held_inputs import hold_inputs, stored_form
 from autoshard.formulation.held_orders import hold_other_orders
 from autoshard.formulation.quantities import FREE, Quantities, Quantity
 from autoshard.formulation.repeats import Repeats
@@ -67,7 +68,7 @@ class Lifetimes:
         self.program, self.fusion, self.mesh, self.q = program, fusion, mesh, q
         self.time, self.span, self.points = liveness.time, liveness.span, liveness.points
         self.layouts = ChosenLayouts(program, collected, encoded, repeats, mesh, tile, fusion.twice, q)
-        self.defined = set(collected.definition)
+        self.defined, self.inputs = set(collected.definition), frozenset(program.body.args)
         self.sent = frozenset(sent(program))
         self.only_use = only_uses(program)
         self.yes, self.no, self.nothing = q.constant(True), q.constant(False), q.constant(None)
@@ -75,6 +76,7 @@ class Lifetimes:
         self.reads: dict[int, Quantity] = {}
         self.shared: dict[int, Quantity] = {}
         self.private: dict[Use, Quantity] = {}
+        self.cut: dict[int, Quantity] = {}
         self.handed: dict[int, int] = {}
         self.stacked: dict[int, list[Use]] = {}
         self.made: dict[int, int] = {}
@@ -85,12 +87,13 @@ class Lifetimes:
 
     # -- what decisions say --------------------------------------------------------------------------
 
-    def _move(self, use: Use) -> Quantity:
+    def move(self, use: Use) -> Quantity:
         """The copy that a use makes of the value it reads; None where it makes none."""
         link = self.layouts.links.get(use)
         return self.nothing if link is None else self.layouts.copy(link)
 
-    def _shared_move(self, value: int) -> Quantity:
+    def shared_move(self, value: int) -> Quantity:
+        """The copy that all uses of a value share; None where they share none."""
         link = self.layouts.hubs.get(value)
         return self.nothing if link is None else self.layouts.copy(link)
 
@@ -109,9 +112,9 @@ class Lifetimes:
             return self.yes
         if any(order.where == "value" and order.index == value for order in self.program.orders):
             return self.yes
-        copied = self.q.lift(lambda move: move is not None, self._shared_move(value))
+        copied = self.q.lift(lambda move: move is not None, self.shared_move(value))
         for use in self._uses.get(value, ()):
-            copied = self.q.lift(lambda a, move: a or move is not None, copied, self._move(use))
+            copied = self.q.lift(lambda a, move: a or move is not None, copied, self.move(use))
         return self._or_apart(value, copied)
 
     def _or_apart(self, value: int, held: Quantity) -> Quantity:
@@ -142,46 +145,17 @@ class Lifetimes:
             use = Use(PROGRAM, slot)
             at = self.made.get(program.body.results[slot], end)
             self.private[use] = self._where_moved(use, (at, at + 1))
-        outputs = set(program.body.results)
-        slot_of = {value: slot for slot, value in replaced_inputs(program).items()}
-        for index, value in enumerate(program.body.args):
-            read = self.reads.get(value, q.constant((0, 0)))
-            if index in program.host_inputs:
-                if value in self.reads:
-                    self.interval[value] = q.lift(lambda r: (r[0], r[1] + 1), read)
-                    self._copy(value, read, None)
-                continue
-            over = self._gathered_over(value, slot_of[value]) if value in slot_of else self.no
-            if index in program.donated and value not in outputs:
-                self.interval[value] = q.lift(lambda r, o: (0, self.points if o else r[1] + 1), read, over)
-            else:
-                self.interval[value] = q.constant((0, self.points))
-            self._copy(value, read, None)
+        hold_inputs(self)
         self._take_over()
         return self._holdings()
 
-    def _gathered_over(self, value: int, slot: int) -> Quantity:
-        """Whether the output that replaces a donated input is gathered; enters when its copy is held."""
-        q, made, use = self.q, self.program.body.results[slot], Use(PROGRAM, slot)
-        move, at = self._move(use), self.made[made]
-        size = self.layouts.bytes(value, self.layouts.definition(value))
-
-        def larger(move: Any, size: int) -> bool:
-            return move is not None and move[0] < move[1] == size
-
-        if use in self.private:
-            self.private[use] = q.lift(
-                lambda span, m, s: (at, at + 1) if larger(m, s) else span, self.private[use], move, size
-            )
-        return q.lift(lambda m, c, s: larger(c if m is None else m, s), move, self._shared_move(made), size)
-
     def _where_moved(self, use: Use, span: Span) -> Quantity:
-        return self.q.lift(lambda move: None if move is None else span, self._move(use))
+        return self.q.lift(lambda move: None if move is None else span, self.move(use))
 
     def _read(self, value: int, when: Quantity, use: Use) -> None:
         if self.program.values[value].origin is Origin.LITERAL:
             return
-        move = self._move(use)
+        move = self.move(use)
         if not (move.is_constant and move.constant is None):
             self.private[use] = self.q.lift(lambda w, m: None if m is None else (w[0], w[1] + 1), when, move)
             if not when.is_constant or when.constant[0] != when.constant[1]:
@@ -220,7 +194,7 @@ class Lifetimes:
             return q.constant((made, made))
         read = q.lift(lambda r: (r[0], max(r[1], default)), self.reads.get(value, q.constant((default, default))))
         held = self.held(value)
-        stop = self._copy(value, read, made)
+        stop = self.copy(value, read, made)
         handed = self.handed.get(value)
         if handed is not None:
             stop = q.lift(lambda s: min(s, handed), stop)
@@ -243,14 +217,14 @@ class Lifetimes:
             lambda held, lay: not held and not lay.unreduced, self.held(value), self.layouts.definition(value)
         )
 
-    def _copy(self, value: int, read: Quantity, made: int | None) -> Quantity:
+    def copy(self, value: int, read: Quantity, made: int | None) -> Quantity:
         """Hold the shared copy of a value; returns the end of the definition. made: None where a copy is never made
         at once.
         """
         q = self.q
-        shared = self._shared_move(value)
+        shared = self.shared_move(value)
         use = self.only_use.get(value) if made is not None else None
-        private = self._move(use) if use is not None and use in self.private else self.nothing
+        private = self.move(use) if use is not None and use in self.private else self.nothing
         fused = self.no if made is None else self._fused(value)
 
         def when(move: Any, r: Span, virtual: bool) -> int:
@@ -294,7 +268,7 @@ class Lifetimes:
             self._block(region)
             for arg in region.args:
                 if arg in self.reads:
-                    self._copy(arg, self.reads[arg], None)
+                    self.copy(arg, self.reads[arg], None)
         if op.kind in ("scan", "while"):
             skip = op.attrs["num_consts"] if op.kind == "scan" else op.attrs["body_nconsts"]
             carries = op.attrs["num_carry"] if op.kind == "scan" else len(op.results)
@@ -343,20 +317,19 @@ class Lifetimes:
         q, size = self.q, self.layouts.bytes(result, self.layouts.definition(result))
         size = q.lift(lambda b, c: -1 if c else b, size, copied)
         taken = q.lift(lambda span: 0 if span is None else None, self.interval[result])  # 0: the result needs no place
-        inputs = frozenset(self.program.body.args)
         for value in dict.fromkeys(v for found in read.values if found is not FREE for v in found):
-            if self.fusion.calls is not None and value not in inputs:
+            if self.fusion.calls is not None and value not in self.inputs:
                 continue
-            for shared in (True, False):
-                table = self.shared if shared else self.interval
-                if value not in table:
+            copy, cut = (table.get(value, self.nothing) for table in (self.shared, self.cut))
+            for number, table in enumerate((self.shared, self.cut, self.interval)):
+                if value not in table or (table is self.cut and self.fusion.calls is not None):
                     continue
-                fits = q.lift(
-                    lambda span, copy, shared=shared: (
-                        span is not None and (copy is not None) == shared and span[1] == now + 1 and span[0] < now
-                    ),
-                    table[value], self.shared.get(value, self.nothing),
-                )  # fmt: skip
+
+                def last_read(span: Any, copy: Any, cut: Any, number: int = number) -> bool:
+                    lies = 0 if copy is not None else 1 if cut is not None else 2
+                    return span is not None and lies == number and span[1] == now + 1 and span[0] < now
+
+                fits = q.lift(last_read, table[value], copy, cut)
                 if fits.is_constant and not fits.constant:
                     continue
                 own = self.layouts.bytes(value, self.layouts.form(value))
@@ -381,7 +354,9 @@ class Lifetimes:
 
         for value, span in self.interval.items():
             if value in self.defined:
-                add(name[value], span, value, self.layouts.definition(value))
+                add(name[value], span, value, stored_form(self, value))
+        for value, span in self.cut.items():
+            add(f"{name[value]}, its block", span, value, self.layouts.definition(value))
         for value, span in self.shared.items():
             add(f"{name[value]}, resharded for all its uses", span, value, self.layouts.form(value))
         for use, span in self.private.items():

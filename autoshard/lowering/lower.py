@@ -28,7 +28,7 @@ from autoshard.lowering.derivatives import with_derivatives
 from autoshard.lowering.interpret import LocalInterpreter
 from autoshard.lowering.order import in_order
 from autoshard.lowering.other_orders import OrderedFunction
-from autoshard.lowering.steps import inverse, permute_all, run_step
+from autoshard.lowering.steps import inverse, permute_all, run_reshard
 from autoshard.lowering.walk import check_schedule
 from autoshard.program.order import NOTHING, Order
 from autoshard.program.program import Program
@@ -36,7 +36,7 @@ from autoshard.program.schedule import PROGRAM, Schedule, Use
 from autoshard.program.types import TensorType
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.mesh import Mesh
-from autoshard.sharding.steps import Step, StepKind
+from autoshard.sharding.steps import sliced
 from autoshard.sharding.tensor_sharding import TensorSharding
 
 _SIDES = ("input", "output")
@@ -113,14 +113,13 @@ class Lowered:
         leaving = [o for o in orders if o.where == "output"]
 
         def local(*arguments: Any) -> tuple[Any, ...]:
-            blocks, cut = [_empty(traced.program.type_of(v), x, grid) for v, x in zip(args, outer, strict=True)], []
+            blocks = [_empty(traced.program.type_of(v), x, grid) for v, x in zip(args, outer, strict=True)]
             for k, block in zip(handed, arguments, strict=True):
                 blocks[k] = block
-            for block, value, before, after in zip(blocks, args, outer, inner, strict=True):
-                for step in _finish_cut(before, after):
-                    block = run_step(block, step, before, traced.program.type_of(value).shape, interpreter.grid)
-                    before = step.apply(before)
-                cut.append(block)
+            cut = [
+                run_reshard(block, sliced(before, after), traced.program.type_of(value).shape, interpreter.grid)
+                for block, value, before, after in zip(blocks, args, outer, inner, strict=True)
+            ]
             for order in arriving:
                 cut[order.index] = permute_all(cut[order.index], inverse(order.moves), interpreter.grid)
             results = interpreter.block(body, cut)
@@ -363,11 +362,3 @@ def _weakened(x: Any, weak: bool) -> Any:
 def partition_spec(layout: Layout, mesh: AtomMesh) -> PartitionSpec:
     """A layout as JAX writes it, on the refined mesh."""
     return PartitionSpec(*(tuple(mesh.names[a] for a in dim) or None for dim in layout.dims))
-
-
-def _finish_cut(before: Layout, after: Layout) -> list[Step]:
-    return [
-        Step(StepKind.SLICE, wanted[len(have) :], dim)
-        for dim, (have, wanted) in enumerate(zip(before.dims, after.dims, strict=True))
-        if len(wanted) > len(have)
-    ]

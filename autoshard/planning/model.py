@@ -21,6 +21,7 @@ from autoshard.costs.price import PlanCost
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.reshard import ReshardTables
 from autoshard.deadline import Check, Deadline, no_check
+from autoshard.formulation.border import price_border
 from autoshard.formulation.collect import Analyses, Collected, Collector, StatedShardings
 from autoshard.formulation.counts import Count, hold_counts, with_counts
 from autoshard.formulation.decode import decode
@@ -268,6 +269,7 @@ def build_model(
     price_nodes(collected, program, mesh, fusion, prices, shared.exposure, problem.trips)
     price_host(collected, program, mesh, ties, prices, shared.exposure)
     price_orders(collected, program, mesh, ties, prices, shared.exposure)
+    price_border(collected, program, mesh, prices, shared.exposure)
     encoded = _encoded(problem, collected, shared.tables, ties, tick_s, check)
     encoded, counts = with_counts(encoded, collected, program, mesh, problem.restrictions, shared.tables, check)
     # a limit counts every single reshard, so layers cannot share decisions where reshards are counted

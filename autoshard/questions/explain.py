@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard.constraints.patterns import Addresses
 from autoshard.constraints.statement import Member
+from autoshard.costs.border import stored_layout
 from autoshard.plan_record import PlanRecord
 from autoshard.program.program import Op, Origin
 from autoshard.program.rule import factor_name
@@ -239,8 +240,16 @@ def _origin(plan: PlanRecord, value: int, maker: Op | None) -> str:
         at = program.body.args.index(value)
         if program.values[value].origin is Origin.CONST or at >= len(names):
             return "a constant of the program"
-        return "an input of the program" + (", donated" if at in program.donated else "")
+        return "an input of the program" + (", donated" if at in program.donated else "") + _stored(plan, value)
     return "comes into the body of a loop or branch"
+
+
+def _stored(plan: PlanRecord, value: int) -> str:
+    """How JAX has an input that is cut unevenly; nothing for others."""
+    mesh, planned = plan.schedule.mesh, plan.schedule.definitions[value]
+    stored = stored_layout(plan.program, mesh, value, planned)
+    told = f"; JAX has it in {stored.text(mesh)}, {_bytes(plan, value, stored)} bytes on a device"
+    return "" if stored == planned else told
 
 
 def _placed(schedule: Schedule, op: Op) -> str:

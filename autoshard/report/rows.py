@@ -20,7 +20,8 @@ _COPIED = ("params", "mu", "nu")
 class Group:
     """Inputs of one shape and one sharding whose paths differ only in numbers, or that are moments of one parameter.
 
-    label: a path with ``*`` for numbers. dtypes: those that occur. local_bytes: of all of them on one device.
+    label: a path with ``*`` for numbers. dtypes: those that occur. local_bytes: of all of them on one device, as JAX
+    has them.
     """
 
     label: str
@@ -52,7 +53,7 @@ def input_groups(plan: Json) -> list[Group]:
         shape, dtype = tuple(values[value]["shape"]), values[value]["dtype"]
         data = definitions[str(value)]
         layout = Layout(tuple(tuple(d) for d in data["dims"]), tuple(data["unreduced"]))
-        local_bytes = dtype_bytes(dtype) * prod(layout.local_shape(shape, mesh))
+        local_bytes = dtype_bytes(dtype) * prod(layout.even_part(shape, mesh).local_shape(shape, mesh))
         members.setdefault((_tail(path), shape, layout.text(mesh)), []).append((path, dtype, local_bytes))
     return [
         Group(

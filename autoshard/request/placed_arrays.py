@@ -1,10 +1,11 @@
 """How arrays come in from JAX: where they lie otherwise than planned, and where JAX holds more of them."""
 
 from collections.abc import Mapping, Sequence
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 from autoshard.constraints.other_mesh import on_other_mesh
+from autoshard.costs.border import stored_layout
 from autoshard.errors import AutoshardError
 from autoshard.frontends.jax.function import StatedSharding, TracedFunction
 from autoshard.program.program import Program
@@ -48,23 +49,22 @@ def _notes_on_arrays(
 
 
 def _notes_on_uneven(program: Program, schedule: Schedule) -> tuple[str, ...]:
-    """A note on inputs in device memory that a pin cuts unevenly: how much more a device holds of them than counts."""
+    """A note on inputs in device memory that a pin cuts unevenly: how much a device holds of them beside its block."""
     mesh, told, more = schedule.mesh, [], 0
     for index, (value, name) in enumerate(zip(program.body.args, program.input_names, strict=False)):
         type_, layout = program.type_of(value), schedule.definitions[value]
-        stored = layout.even_part(type_.shape, mesh)
+        stored = stored_layout(program, mesh, value, layout)
         if stored == layout or index in program.host_inputs:
             continue
-        block, whole = (prod(x.local_shape(type_.shape, mesh)) for x in (layout, stored))
-        more += round((whole - block) * type_.bytes / max(1, type_.elements))
+        more += ceil(prod(stored.local_shape(type_.shape, mesh)) * type_.bytes / max(1, type_.elements))
         told.append(f"{name} ({layout.text(mesh)}, stored as {stored.text(mesh)})")
     if not told:
         return ()
     rest = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
     return (
         f"inputs that pins cut unevenly, which JAX cannot store so: {'; '.join(told[:_NAMED])}{rest}. A device holds "
-        f"{more} bytes of them beside what memory counts, and cutting its block out of them has no price: pin axes "
-        "that divide the dimension, or pad it",
+        f"{more} bytes of them for as long as they are arguments, and cuts its blocks out of these: to hold less, pin "
+        "axes that divide the dimension, or pad it",
     )
 
 

@@ -122,6 +122,17 @@ class Reshard:
             raise ValueError(f"steps {self.steps} lead from {self.source} to elsewhere than {self.target}")
 
 
+def sliced(source: Layout, target: Layout) -> Reshard:
+    """The reshard to a layout with more minor atoms on some dimensions: one slice for each of these dimensions.
+
+    >>> sliced(Layout(((0,), ())), Layout(((0, 1), (2,)))).steps[0].atoms
+    (1,)
+    """
+    dims = enumerate(zip(source.dims, target.dims, strict=True))
+    steps = (Step(StepKind.SLICE, more[len(have) :], dim) for dim, (have, more) in dims if len(more) > len(have))
+    return Reshard(source, target, tuple(steps))
+
+
 def replay(layout: Layout, steps: Sequence[Step]) -> Layout:
     """The layout after all steps; `ValueError` where one of them does not fit the layout before it."""
     for step in steps:

@@ -9,7 +9,7 @@ from plan_cases import Pin, f32, looped, mlp, ops_of, problem, program_of, whole
 
 from autoshard.costs.fusion import analyse as fuse
 from autoshard.costs.liveness import analyse
-from autoshard.costs.memory import MemoryProfile, simulate
+from autoshard.costs.memory import Held, MemoryProfile, holdings, simulate
 from autoshard.planning import build_model, decide
 from autoshard.program.program import Op, Program
 from autoshard.program.schedule import PROGRAM, Schedule, Use
@@ -38,11 +38,35 @@ def test_a_cut_definition_is_counted_by_its_local_size() -> None:
 
 
 def test_a_padded_definition_is_counted_with_its_padding() -> None:
-    program = program_of(lambda x: x * 2.0, f32(7, 3))
+    program = program_of(lambda x: jnp.sum(x @ x.T), f32(7, 3))
+    schedule, (product,) = whole(program, {"x": 4}), ops_of(program, "dot_general")
+    schedule.definitions[product.results[0]] = Layout(((0,), ()))
+    held = {h.value: h.bytes for h in peak(program, schedule).held}
+    assert held[product.results[0]] == 2 * 7 * 4
+
+
+def unevenly_cut() -> list[Held]:
+    """What is held of an input of seven rows on four devices, which a product and a sum behind it read."""
+    program = program_of(lambda x: jnp.sum(jnp.tanh(x @ x.T) @ x), f32(7, 3))
     schedule = whole(program, {"x": 4})
     schedule.definitions[program.body.args[0]] = Layout(((0,), ()))
-    held = {h.what: h.bytes for h in peak(program, schedule).held}
-    assert held["x"] == 2 * 3 * 4
+    held = holdings(program, schedule, analyse(program, fuse(program)))
+    return [h for h in held if h.value == program.body.args[0]]
+
+
+def test_an_uneven_input_is_held_as_jax_has_it() -> None:
+    (argument,) = (h for h in unevenly_cut() if not h.copy)
+    assert argument.bytes == 7 * 3 * 4
+
+
+def test_the_block_of_an_uneven_input_is_a_copy_beside_it() -> None:
+    (block,) = (h for h in unevenly_cut() if h.copy)
+    assert (block.what, block.bytes) == ("x, its block", 2 * 3 * 4)
+
+
+def test_the_block_of_an_uneven_input_is_held_from_its_first_reader_to_its_last() -> None:
+    argument, block = unevenly_cut()
+    assert (argument.start, block.start, block.stop) == (0, 3, 5) and argument.stop > block.stop
 
 
 def test_a_private_copy_is_held_while_its_op_runs() -> None:

@@ -1,6 +1,6 @@
 """Exhaustive search over tiny random programs judges the planner: same optimum, with and without pins."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -20,9 +20,9 @@ from autoshard.sharding.mesh import Mesh
 SIZES = (2, 4, 6)
 
 
-def random_program(random: Random, most_ops: int) -> Program:
+def random_program(random: Random, most_ops: int, sizes: Sequence[int] = SIZES) -> Program:
     """A few matmuls, sums, maxima, pointwise ops and transposes on small matrices; every value is used or returned."""
-    shapes = [(random.choice(SIZES), random.choice(SIZES)) for _ in range(random.randint(1, 2))]
+    shapes = [(random.choice(sizes), random.choice(sizes)) for _ in range(random.randint(1, 2))]
     count = random.randint(1, most_ops)
     plan: list[tuple[str, int, int]] = []
 
@@ -75,9 +75,10 @@ _FITS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def random_pins(random: Random, program: Program, axes: dict[str, int]) -> list[Pin]:
+def random_pins(random: Random, program: Program, axes: dict[str, int], *, evenly: bool = True) -> list[Pin]:
+    """Pins on inputs and outputs; where not `evenly`, on inputs alone, also by axes that do not divide a dimension."""
     pins = []
-    names = [*program.input_names, *program.output_names]
+    names = [*program.input_names, *(program.output_names if evenly else ())]
     for name in random.sample(names, min(len(names), random.randint(0, 2))):
         value = (
             program.body.args[program.input_names.index(name)]
@@ -88,7 +89,7 @@ def random_pins(random: Random, program: Program, axes: dict[str, int]) -> list[
         free = list(axes)
         for size in program.type_of(value).shape:
             taken = [a for a in free if random.random() < 0.4]
-            while taken and size % _product(axes, taken):
+            while evenly and taken and size % _product(axes, taken):
                 taken.pop()
             free = [a for a in free if a not in taken]
             dims.append("{" + ", ".join([*(f'"{a}"' for a in taken), *(["?"] if random.random() < 0.3 else [])]) + "}")

@@ -115,6 +115,27 @@ def test_network_and_simulation_say_the_same_bytes_of_donated_state(f: Any, mach
     assert_the_same_bytes(build_model(problem(program, AXES, profile=machine)), 60)
 
 
+UNEVEN_PINS = {
+    "all of the rows": (Pin("w", '[{"x", "y"}, {}]'),),
+    "what divides beside what does not": (Pin("w", '[{?}, {"x", ?}]'), Pin("m", '[{"y", ?}, {?}]')),
+    "the other operand": (Pin("x", '[{?}, {"y"}]'), Pin("w", '[{"x", ?}, {?}]')),
+}
+
+
+@pytest.mark.parametrize("donated", [(), (0, 1)], ids=["not donated", "donated"])
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("pins", UNEVEN_PINS.values(), ids=UNEVEN_PINS)
+@pytest.mark.parametrize("f", [momentum, read_after, handed_on, summed_anew])
+def test_network_and_simulation_say_the_same_bytes_of_uneven_inputs(
+    f: Any, pins: tuple[Pin, ...], machine: str, donated: tuple[int, ...]
+) -> None:
+    """JAX has such inputs without the axes that do not divide them, and their blocks are cut out of that."""
+    program = program_of(f, f32(33, 64), f32(33, 64), f32(16, 33), donate_argnums=donated)
+    model = build_model(problem(program, AXES, profile=machine, pins=pins))
+    assert model.collected.stored
+    assert_the_same_bytes(model, 20)
+
+
 class Enough(Exception):
     """Somebody wants no more."""
 
@@ -179,6 +200,22 @@ def test_a_time_limit_that_passes_meanwhile_gives_the_plan_that_is_known(monkeyp
 @given(seed=st.integers(0, 10_000))
 def test_network_and_simulation_say_the_same_bytes_of_random_programs(machine: str, seed: int) -> None:
     assert_the_same_bytes(build_model(problem(random_program(Random(seed), 4), AXES, profile=machine)), 8)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@SMALL
+@given(seed=st.integers(0, 10_000))
+def test_network_and_simulation_say_the_same_bytes_of_random_programs_with_uneven_inputs(
+    machine: str, seed: int
+) -> None:
+    random = Random(seed)
+    program = random_program(random, 4, sizes=(4, 7, 15))
+    pins = random_pins(random, program, AXES, evenly=False)
+    try:
+        model = build_model(problem(program, AXES, profile=machine, pins=pins))
+    except InfeasibleError:  # an output cannot be uneven, nor seven rows on four devices
+        return
+    assert_the_same_bytes(model, 8)
 
 
 def attention_step(x: Any, wq: Any, wk: Any, wo: Any, target: Any) -> Any:

@@ -14,7 +14,7 @@ import pytest
 from plan_cases import f32, random_assignment, unsolved_plan
 
 from autoshard.api import verbs as api
-from autoshard.constraints import MatchedPin, Pin, match_pins
+from autoshard.constraints import MatchedPin, MemoryKind, Pin, match_pins
 from autoshard.costmodels import load_profile, place_mesh
 from autoshard.frontends.jax.function import TracedFunction, trace
 from autoshard.planning import Problem, build_model
@@ -234,12 +234,52 @@ def test_the_checker_knows_every_op_that_the_planner_pads() -> None:
     assert uneven._KINDS <= check_rules.PADDED
 
 
-def test_bytes_and_memory_of_padding_count(padded: Json) -> None:
+def held(plan: Json, what: str) -> Json:
+    return next(h for h in plan["memory"]["held"] if h["what"] == what)
+
+
+def test_bytes_and_memory_of_padding_count() -> None:
+    """A step that is no pointwise one and reads y alone: the block is held beside what JAX has, and the result."""
+    plan = uneven_sum()
+    assert held(plan, "y, its block")["bytes"] == 2 * 7 * 4  # 11 over 6
+    held(plan, "y, its block")["bytes"] -= 4
+    complaints(plan, r"memory: memory.held does not list y, its block, 56 bytes")
+
+
+def test_an_uneven_input_is_held_as_jax_has_it(padded: Json) -> None:
     plan = copy.deepcopy(padded)
-    held = next(h for h in plan["memory"]["held"] if h["what"] == "y")
-    assert held["bytes"] == 2 * 7 * 4  # 11 over 6
-    held["bytes"] -= 4
-    complaints(plan, r"memory: memory.held does not list y, 56 bytes")
+    assert held(plan, "y")["bytes"] == 11 * 7 * 4  # x does not divide 11
+    held(plan, "y")["bytes"] = 2 * 7 * 4
+    complaints(plan, r"memory: memory.held does not list y, 308 bytes")
+
+
+def test_a_peak_that_counts_the_blocks_alone_is_caught() -> None:
+    plan = uneven_sum()
+    plan["memory"]["peak_bytes"] -= (11 - 2) * 7 * 4
+    complaints(plan, r"memory: memory.peak_bytes is \d+ in the plan, the simulation gives \d+")
+
+
+def test_cutting_a_block_out_of_an_uneven_input_has_a_price() -> None:
+    plan = uneven_sum()
+    assert plan["cost"]["local_copies_s"] > 0
+    plan["cost"]["local_copies_s"] = 0.0
+    complaints(plan, r"cost: cost.local_copies_s is 0.0 in the plan, the layouts give")
+
+
+def test_the_host_holds_an_uneven_input_as_jax_has_it() -> None:
+    plan = uneven_sum(MemoryKind("y", "pinned_host"))
+    assert plan["memory"]["host_bytes"] == 11 * 7 * 4
+    plan["memory"]["host_bytes"] = 2 * 7 * 4
+    complaints(plan, r"memory: memory.host_bytes is 56 in the plan, the layouts give 308")
+
+
+def uneven_sum(*stated: Any) -> Json:
+    """11 rows over 6 devices, summed."""
+    made = api.plan(
+        lambda y: jnp.sum(y @ y.T), f32(11, 7), mesh={"x": 6}, hardware="cpu_sim", argnames=["y"],
+        constraints=[Pin("y", '[{"x"}, {}]'), *stated],
+    )  # fmt: skip
+    return json.loads(json.dumps(made.to_dict()))
 
 
 def test_collectives_are_compared_with_padding() -> None:

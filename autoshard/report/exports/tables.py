@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from autoshard.costs.apart import fusion_on
+from autoshard.costs.border import stored_layout
 from autoshard.costs.memory import sizes
 from autoshard.plan_record import PlanRecord
 from autoshard.report.view.memory import memory_view
@@ -63,9 +64,10 @@ def _parameters(plan: PlanRecord) -> str:
     def rows() -> Iterable[Sequence[Any]]:
         for index, value in enumerate(program.body.args[: len(program.input_names)]):
             type_, layout = program.type_of(value), plan.schedule.definitions[value]
+            stored = stored_layout(program, mesh, value, layout)
             yield (
                 program.input_names[index], type_.dtype, "x".join(map(str, type_.shape)), layout.text(mesh),
-                "x".join(map(str, layout.local_shape(type_.shape, mesh))), int(type_.bytes), size(value, layout),
+                "x".join(map(str, stored.local_shape(type_.shape, mesh))), int(type_.bytes), size(value, stored),
                 int(index in program.donated), int(value in stated),
             )  # fmt: skip
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from autoshard.costmodels import AxisPart, Machine
 from autoshard.costmodels.compiled import WorkKind
 from autoshard.verify.plan.apart import spills
+from autoshard.verify.plan.border import cuts
 from autoshard.verify.plan.flow import COLLECTIVES, Flow, Way
 from autoshard.verify.plan.host import copies
 from autoshard.verify.plan.kinds import kinds_of_work
@@ -119,6 +120,8 @@ class Pricer:
             what = f"{node.label} operand {slot}" if region < 0 else f"{node.label} body result {slot}"
             times = node.times * (trips_of(node, region, graph.trips) if region >= 0 else 1)
             yield from self._way(way, what, times, op, node.source)
+        for value, way in cuts(flow).items():
+            yield from self._way(way, f"{flow.name(value)}, its block", 1.0, PROGRAM_OP)
         for kind, where, value, held in copies(flow):
             size = self.local_bytes(value, held)
             yield Row(where, value, kind, (), size, self.machine.host_copy_s(size), 1.0, PROGRAM_OP)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from autoshard.verify.plan.border import outside
 from autoshard.verify.plan.flow import Flow
 from autoshard.verify.plan.layout import Holding
 from autoshard.verify.plan.program import PROGRAM_OP, Findings, Graph, element_bytes
@@ -33,7 +34,7 @@ def copies(flow: Flow) -> Iterator[tuple[str, str, int, Holding]]:
     graph = flow.graph
     for v in fetched(graph):
         if v in flow.defined:
-            yield TO_DEVICE, f"{flow.name(v)} from the host", v, flow.defined[v]
+            yield TO_DEVICE, f"{flow.name(v)} from the host", v, outside(flow.defined[v], flow.mesh)
     for k in stored(graph):
         way = flow.uses.get((PROGRAM_OP, k, -1))
         if way is not None:
@@ -49,7 +50,7 @@ def bytes_on_host(flow: Flow) -> int:
         amount = held.elements(graph.values[v].shape) * element_bytes(graph.values[v].dtype)
         return int(-(-amount // 1))
 
-    total = sum(size(v, flow.defined[v]) for v in sorted(there) if v in flow.defined)
+    total = sum(size(v, outside(flow.defined[v], flow.mesh)) for v in sorted(there) if v in flow.defined)
     for k in stored(graph):
         way = flow.uses.get((PROGRAM_OP, k, -1))
         if way is not None and flow.replaced.get(k) not in there:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from math import ceil, prod
 
+from autoshard.verify.plan.border import arguments, cuts
 from autoshard.verify.plan.calls import Calls
 from autoshard.verify.plan.flow import Flow, UseKey, Way
 from autoshard.verify.plan.host import stored
@@ -84,7 +85,8 @@ class Lives:
     """From when up to when (not included) arrays are held, and when ops run.
 
     begin, end: of ops; regions run in between. close: the point after the last op. defined: values. shared: copies for
-    all uses of a value. private: copies for single uses. kept: values with memory of their own.
+    all uses of a value. private: copies for single uses. cut: uneven blocks of arguments. kept: values with memory of
+    their own.
     """
 
     flow: Flow
@@ -98,6 +100,7 @@ class Lives:
     defined: dict[int, Span] = field(default_factory=dict)
     shared: dict[int, Span] = field(default_factory=dict)
     private: dict[UseKey, Span] = field(default_factory=dict)
+    cut: dict[int, Span] = field(default_factory=dict)
     _read: dict[int, Span] = field(default_factory=dict)  # first and last point, both included
     _stacked: dict[int, list[UseKey]] = field(default_factory=dict)
     _handed: dict[int, int] = field(default_factory=dict)  # from when on a value is held as the result of a region op
@@ -251,21 +254,23 @@ class Lives:
                 last = self.shared[v][0] if v in self.shared else self._read.get(v, (begin, begin))[1]
                 if begin < last:
                     self.defined[v] = (begin + 1, last + 1)
-        replaced = self._gathered_over()
+        replaced, uneven = self._gathered_over(), cuts(self.flow)
         for k, v in enumerate(graph.body.args):
             first, last = self._read.get(v, (0, 0))
             if k in graph.host_inputs:
-                if v in self._read:
-                    self.defined[v] = (first, last + 1)
-                    self._copied(v, first, last, None)
-                continue
-            frees = k in graph.donated and v not in graph.body.results and v not in replaced
-            self.defined[v] = (0, last + 1 if frees else self.close + 1)
-            self._copied(v, first, last, None)
+                if v not in self._read:
+                    continue
+                self.defined[v] = (first, last + 1)
+            else:
+                frees = k in graph.donated and v not in graph.body.results and v not in replaced
+                self.defined[v] = (0, last + 1 if frees else self.close + 1)
+            stop = self._copied(v, first, last, None)
+            if v in uneven:
+                self.cut[v] = (first, stop)
 
     def _gathered_over(self) -> set[int]:
         """Donated inputs whose next values are gathered, which takes memory of its own; that is held for a moment."""
-        graph, out = self.flow.graph, set()
+        graph, lies, out = self.flow.graph, arguments(self.flow), set()
         makers = {v: op for op in graph.nodes.values() for v in op.results}
         number = {v: k for k, v in enumerate(graph.body.args)}
         for slot, v in self.flow.replaced.items():
@@ -277,7 +282,7 @@ class Lives:
             if way is None or not way.moves:
                 continue
             whole = self.size(made, way.end)
-            if whole > self.size(made, way.moves[0].before) and whole == self.size(v, self.flow.defined[v]):
+            if whole > self.size(made, way.moves[0].before) and whole == self.size(v, lies[v]):
                 out.add(v)
                 if own is not None:
                     at = self._made(makers[made], made)
@@ -321,7 +326,9 @@ class Lives:
     def _over(self, sources: list[int], result: int, now: int) -> None:
         room = self.size(result, self.flow.defined[result])
         for v in sources:
-            table = self.shared if v in self.shared else self.defined
+            table = self.shared if v in self.shared else self.cut if v in self.cut else self.defined
+            if self.calls is not None and table is self.cut:
+                continue  # there only donated arrays are written over
             form = self.flow.form(v)
             start, stop = table.get(v, (0, 0))
             if stop == now + 1 and start < now and form is not None and self.size(v, form) == room:

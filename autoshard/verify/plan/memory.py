@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
+from autoshard.verify.plan.border import arguments, cuts
 from autoshard.verify.plan.flow import Flow
 from autoshard.verify.plan.layout import Holding
 from autoshard.verify.plan.lives import Lives, Sizes, carries, starts_carry
@@ -48,8 +49,11 @@ def blocks(lives: Lives) -> list[Block]:
         if held is not None and span[0] < span[1]:
             out.append(Block(what, *span, lives.size(value, held)))
 
+    lies = flow.defined | arguments(flow)
     for v, span in lives.defined.items():
-        add(values[v].name, span, v, flow.defined.get(v))
+        add(values[v].name, span, v, lies.get(v))
+    for v, span in lives.cut.items():
+        add(f"{values[v].name}, its block", span, v, flow.defined[v])
     for v, span in lives.shared.items():
         add(f"{values[v].name}, resharded for all its uses", span, v, flow.shared[v].end)
     for use, span in lives.private.items():
@@ -83,6 +87,7 @@ def _during(lives: Lives, permute: Permute) -> tuple[int, int] | None:
     kept = permute.where == "input" and not (
         permute.index in graph.host_inputs
         or permute.value in lives.shared
+        or permute.value in lives.cut
         or (permute.index in graph.donated and permute.value not in graph.body.results)
     )
     return read[0], (read[1] if kept else read[0]) + 1
@@ -94,7 +99,9 @@ def priced_bytes(flow: Flow, kept: set[int], size: Sizes) -> int:
     own = [*graph.body.args]
     for op in graph.nodes.values():
         own += [*op.results, *carries(op)]
-    total = sum(size(v, flow.defined[v]) for v in own if v in kept and v in flow.defined)
+    lies = flow.defined | arguments(flow)
+    total = sum(size(v, lies[v]) for v in own if v in kept and v in lies)
+    total += sum(size(v, way.end) for v, way in cuts(flow).items())
     # inputs that are cut along a stack of layers count one and a half times: ties are settled against such cuts
     stacked = stacks(flow)
     along = [v for v in graph.body.args if v in flow.defined and v in stacked and flow.defined[v].runs[0].strides]
