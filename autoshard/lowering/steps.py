@@ -196,9 +196,15 @@ def pad_to(x: jax.Array, dim: int, length: int) -> jax.Array:
 def _slice(x: jax.Array, dim: int, atoms: Sequence[int], grid: Grid) -> jax.Array:
     n, sizes = x.shape[dim], grid.sizes(atoms)
     lengths = staged(n, sizes)[1:]
-    last_start = sum((size - 1) * length for size, length in zip(sizes, lengths, strict=True))
-    x = pad_to(x, dim, last_start + lengths[-1])
-    return lax.dynamic_slice_in_dim(x, grid.start(n, atoms), lengths[-1], dim)
+    length, start = lengths[-1], grid.start(n, atoms)
+    last_start = sum((size - 1) * step for size, step in zip(sizes, lengths, strict=True))
+    if last_start + length <= n:
+        return lax.dynamic_slice_in_dim(x, start, length, dim)
+    # Blocks at the end are filled with zeros. A filled copy of the whole array would take the memory of another one, so
+    # a full block is cut out, and what it has before the start is cut off.
+    within = lax.min(start, np.int32(n - length))
+    block = pad_to(lax.dynamic_slice_in_dim(x, within, length, dim), dim, 2 * length)
+    return lax.dynamic_slice_in_dim(block, lax.min(start - within, np.int32(length)), length, dim)
 
 
 def _part(x: jax.Array, dim: int, sizes: Sequence[int]) -> jax.Array:

@@ -100,3 +100,10 @@ def test_the_peak_is_what_the_compiled_program_holds() -> None:
     assert plan.memory.peak_bytes == pytest.approx(
         compiled.argument_size_in_bytes + compiled.temp_size_in_bytes + compiled.output_size_in_bytes, rel=1e-3
     )
+
+
+def test_the_compiled_program_makes_no_copy_of_the_whole_argument_to_cut_blocks_that_are_not_full() -> None:
+    specs = f32(ROWS, 4096), f32(4096, 8)
+    plan = planned(lambda w, x: jnp.sum(jnp.tanh(w @ x) @ x.T * w), *specs)
+    compiled = plan.jit().lower(*specs).compile().memory_analysis()
+    assert compiled.temp_size_in_bytes < ROWS * 4096 * 4
