@@ -8,6 +8,8 @@ from autoshard.constraints.pin import MatchedPin
 from autoshard.errors import InfeasibleError, UnsupportedError
 from autoshard.program.program import Origin, OtherOrder, Program
 from autoshard.program.ties import layout_ties
+from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.tensor_sharding import TensorSharding
 
 _Target = tuple[str, int]
 
@@ -16,7 +18,8 @@ def in_orders(program: Program, pins: Sequence[MatchedPin], groups: Sequence[Mat
     """The program with the orders of devices that pins state.
 
     Outputs that are carried or replace donated inputs have the orders of these inputs. Raises `InfeasibleError` where a
-    value would have to lie in two orders, `UnsupportedError` for constants and values that are tied to others.
+    value would have to lie in two orders, `UnsupportedError` for constants, values that are tied to others, and inputs
+    that are cut unevenly.
     """
     if not any(pin.moves for pin in pins):
         return program
@@ -66,6 +69,14 @@ def _targets(program: Program, pin: MatchedPin) -> list[_Target]:
             raise UnsupportedError(
                 f"{pin.cited}{_on(pin)}: {program.values[value].name} is an argument of a loop or branch, which "
                 "lies in the order of the plan's mesh; state it of a value computed in its body"
+            )
+        shape, mesh = program.type_of(value).shape, Mesh.from_text(pin.mesh)
+        parts = TensorSharding.from_text(pin.stated, mesh).shard_counts(mesh)
+        if where == "input" and any(n % count for n, count in zip(shape, parts, strict=True)):
+            raise UnsupportedError(
+                f"{pin.cited}{_on(pin)}: JAX has no array {program.type_of(value)} that is cut so, and axes can be "
+                f"left off in the order of the plan's mesh only; state {program.values[value].name} by axes that "
+                "divide its dimensions"
             )
     return targets
 

@@ -248,6 +248,6 @@ def _add_order(
         add(f"{name}, in its order of devices", (at, at + 1), value, form)
         return
     freed = order.index in program.donated and value not in program.body.results
-    brief = freed or order.index in program.host_inputs or value in live.shared or value in live.cut
+    brief = freed or order.index in program.host_inputs or value in live.shared
     stop = first + 1 if brief else last + 1
     add(f"{name}, from its order of devices", (first, stop), value, schedule.definitions[value])

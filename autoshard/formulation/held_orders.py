@@ -39,8 +39,7 @@ def hold_other_orders(life: Lifetimes, add: Callable[[str, Quantity, int, Quanti
         freed = order.index in program.donated and value not in program.body.results
         brief = freed or order.index in program.host_inputs
 
-        def beside(r: Span, copy: Any, cut: Any, brief: bool = brief) -> Span:
-            return r[0], r[0] + 1 if brief or copy is not None or cut is not None else r[1] + 1
+        def beside(r: Span, copy: Any, brief: bool = brief) -> Span:
+            return r[0], r[0] + 1 if brief or copy is not None else r[1] + 1
 
-        held = q.lift(beside, read, shared, life.cut.get(value, life.nothing))
-        add(f"input {order.index} in its order", held, value, life.layouts.definition(value))
+        add(f"input {order.index} in its order", q.lift(beside, read, shared), value, life.layouts.definition(value))

@@ -308,6 +308,12 @@ def test_two_orders_for_one_value_contradict_each_other() -> None:
         solve(f, *specs, constraints=autoshard.Pin("x", on("ring", "p")))
 
 
+def test_an_input_that_is_cut_unevenly_in_another_order_is_refused() -> None:
+    """JAX has no such array, and what it has instead has no blocks to permute."""
+    with pytest.raises(UnsupportedError, match=r"JAX has no array float32\[63,16\] that is cut so"):
+        solve(layer, SPECS[0], f32(63, 16), constraints=autoshard.Pin("x", on("turned", "data", None)))
+
+
 def test_other_targets_refuse_boundaries_in_another_order() -> None:
     f, specs, _ = stated("turned", "argument")
     with pytest.raises(UnsupportedError, match="has one order of the devices"):

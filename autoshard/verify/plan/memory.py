@@ -87,7 +87,6 @@ def _during(lives: Lives, permute: Permute) -> tuple[int, int] | None:
     kept = permute.where == "input" and not (
         permute.index in graph.host_inputs
         or permute.value in lives.shared
-        or permute.value in lives.cut
         or (permute.index in graph.donated and permute.value not in graph.body.results)
     )
     return read[0], (read[1] if kept else read[0]) + 1
