@@ -18,13 +18,17 @@ def price_border(
     collected: Collected, program: Program, mesh: AtomMesh, prices: StepPrices, exposure: Exposure
 ) -> None:
     """Add the seconds of cutting blocks out of inputs that are pinned unevenly to the nodes of these inputs."""
+    known: dict[object, np.ndarray] = {}
     for value in read_on_device(program):
         stored, port = collected.stored.get(value), collected.definition[value]
-        if stored is not None:
-            type_, node = program.type_of(value), collected.nodes[port.node]
+        if stored is None:
+            continue
+        type_, node = program.type_of(value), collected.nodes[port.node]
+        key = type_, id(stored.layouts), id(port.layouts)  # of inputs that are alike
+        if key not in known:
             ends = zip(stored.layouts, port.layouts, strict=True)
-            seconds = np.array([_cut_s(type_, before, after, mesh, prices) for before, after in ends])
-            node.costs = node.costs + seconds * (exposure.rest * node.weight)
+            known[key] = np.array([_cut_s(type_, before, after, mesh, prices) for before, after in ends])
+        node.costs = node.costs + known[key] * (exposure.rest * node.weight)
 
 
 def _cut_s(type_: TensorType, layout: Layout, target: Layout, mesh: AtomMesh, prices: StepPrices) -> float:

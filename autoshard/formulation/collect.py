@@ -122,6 +122,7 @@ class Collector:
         self._size = sizes(program, mesh, tile, self.fusion.twice)
         self._images = {} if tile is None else image_dims(program)
         self._bytes: dict[object, tuple[Sequence[Layout], np.ndarray]] = {}
+        self._even: dict[object, tuple[Sequence[Layout], Sequence[Layout]]] = {}
         self._forms: dict[object, tuple[Sequence[Layout], _Form]] = {}
         self.out = Collected()
         self._use_count: dict[int, int] = {}
@@ -225,7 +226,7 @@ class Collector:
             if not len(kept):
                 raise self._none_left(f"input {self.label(value)} {type_}", pins)
             node.allowed = kept
-        stored = tuple(stored_layout(self.program, self.mesh, value, x) for x in layouts) if pins else layouts
+        stored = self._stored(value, layouts) if pins else layouts
         held = self.bytes(value, stored)
         if value in self.liveness.interval:  # an input on the host that nothing reads never comes to the device
             start, stop = self.liveness.interval[value]
@@ -234,12 +235,20 @@ class Collector:
         block = self.bytes(value, layouts)
         node.priced = held + np.where(along, np.ceil(block * EXTRA_SHARE), 0.0)
         index = self.add(node)
-        if stored != layouts:
+        if stored is not layouts:
             self.out.stored[value] = Port(index, stored)
             if value in self.read:  # and cut out of what is stored
                 uneven = np.array([a != b for a, b in zip(stored, layouts, strict=True)])
                 node.priced = node.priced + np.where(uneven, block, 0.0)
         self.defined(value, Port(index, layouts), 1.0, pins=())
+
+    def _stored(self, value: int, layouts: Sequence[Layout]) -> Sequence[Layout]:
+        """The layouts in which JAX has an input that is planned in these; the same object where all are even."""
+        key = (self.program.type_of(value).shape, id(layouts))
+        if key not in self._even:  # the layouts are kept too, so that their id is not given to another object
+            stored = tuple(stored_layout(self.program, self.mesh, value, layout) for layout in layouts)
+            self._even[key] = (layouts, layouts if stored == tuple(layouts) else stored)
+        return self._even[key][1]
 
     def bytes(self, value: int, layouts: Sequence[Layout]) -> np.ndarray:
         """Bytes that one device holds, for each layout; do not write to the array."""
