@@ -14,7 +14,7 @@ import pytest
 from plan_cases import f32, random_assignment, unsolved_plan
 
 from autoshard.api import verbs as api
-from autoshard.constraints import MatchedPin, MemoryKind, Pin, match_pins
+from autoshard.constraints import MatchedPin, MemoryKind, Pin, SameSharding, match_pins
 from autoshard.costmodels import load_profile, place_mesh
 from autoshard.frontends.jax.function import TracedFunction, trace
 from autoshard.planning import Problem, build_model
@@ -180,6 +180,18 @@ def test_an_input_is_uneven_only_along_the_dimension_that_is_pinned_so(padded: J
     plan = copy.deepcopy(padded)
     plan["schedule"]["definitions"][ids(plan)["y"]]["dims"] = [[], [0]]
     complaints(plan, r"layouts: input y is cut unevenly along dimension 1")
+
+
+def test_an_input_is_uneven_where_a_pin_says_so_of_one_with_the_same_sharding() -> None:
+    made = api.plan(
+        lambda w, m: jnp.sum(w * m), f32(11, 7), f32(11, 7), mesh={"x": 6}, hardware="cpu_sim", argnames=["w", "m"],
+        constraints=[Pin("w", '[{"x"}, {}]'), SameSharding(["w", "m"])],
+    )  # fmt: skip
+    plan = json.loads(json.dumps(made.to_dict()))
+    assert plan["shardings"]["m"] == '[{"x"}, {}]'
+    assert check_plan(plan).findings == ()
+    plan["statements"] = [s for s in plan["statements"] if s["kind"] == "pin"]
+    complaints(plan, r"layouts: input m is cut unevenly along dimension 0")
 
 
 def test_an_output_is_even(padded: Json) -> None:

@@ -71,7 +71,9 @@ def pinned_outputs(plan: Any) -> dict[int, str]:
 
 
 def pinned_unevenly(plan: Any, flow: Flow) -> dict[int, set[int]]:
-    """Value -> the dimensions of it that a pin cuts by axes that do not divide them."""
+    """Value -> the dimensions of it that a pin, its own or of a value with the same sharding, cuts by axes that do not
+    divide them.
+    """
     uneven: dict[int, set[int]] = {}
     for statement in plan["statements"]:
         if statement["kind"] != "pin":
@@ -84,6 +86,11 @@ def pinned_unevenly(plan: Any, flow: Flow) -> dict[int, set[int]]:
             for d, (size, (atoms, _)) in enumerate(zip(flow.graph.values[v].shape, pin.dims, strict=True)):
                 if size % flow.mesh.group(atoms):
                     uneven.setdefault(v, set()).add(d)
+    groups = [s["values"] for s in plan["statements"] if s["kind"] == "same_sharding"]
+    for _ in groups:  # a value may be in several
+        for values in groups:
+            stated = {d for v in values for d in uneven.get(v, ())}
+            uneven |= {v: uneven.get(v, set()) | stated for v in values if stated}
     return uneven
 
 
