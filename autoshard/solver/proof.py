@@ -134,11 +134,12 @@ def search_part(race: Race, work: Work, alive: np.ndarray, below: int) -> None:
         search_exactly(race, part, PART_BACKTRACKS, [], below)
 
 
-def guess(race: Race, begun: Callable[[float], Prover], most_work: float) -> int:
+def guess(race: Race, begun: Callable[[float], Prover], most_work: float, whole: bool = True) -> int:
     """Guess what an assignment costs, from the bound upwards, and look for one so cheap until that is settled.
 
     Little is left of a network below a low guess, so that it is soon clear whether there is anything; where there is
-    not, the guess was a bound. begun: a prover with this ceiling that has begun. Returns the table entries visited.
+    not, the guess was a bound. begun: a prover with this ceiling that has begun. whole: where a guess is nearly what is
+    known, all that is cheaper than that is looked at. Returns the table entries visited.
     """
     spent, share, step = 0, GUESSED, 1.0
     while spent < most_work and race.lower is not None:
@@ -146,6 +147,8 @@ def guess(race: Race, begun: Callable[[float], Prover], most_work: float) -> int
         step = max(step, share * abs(race.lower), share * missing if math.isfinite(missing) else 0.0)
         ceiling = math.ceil(race.lower + step)
         last = ceiling > LAST_GUESS * race.target()
+        if last and not whole:
+            break
         proving = begun(math.inf if last else ceiling)
         while not proving.done and spent + proving.effort < most_work and not race.settled():
             proving.go_on(SLICE)

@@ -188,12 +188,12 @@ class Rounds:
         if not self.proves:
             return True
         if race.gap() > WORTH_GUESSING and not race.accepts(WORTH_GUESSING):
-            if self.entries <= SPLIT_ENTRIES:
+            small = self.entries <= SPLIT_ENTRIES
+            self._guess(whole=not small)
+            if small and not race.settled():
                 self._split()
+            if small or race.settled():
                 return race.settled()
-            self._guess()
-            if race.settled():
-                return True
             if proving not in race.provers:  # it goes on later in the round
                 race.provers.append(proving)
             return False
@@ -268,8 +268,9 @@ class Rounds:
             if self.scatter.wanted:
                 self.scatter.decode()
 
-    def _guess(self) -> None:
-        """Guess what an assignment costs, from what messages and prices have come to."""
+    def _guess(self, *, whole: bool = True) -> None:
+        """Guess what an assignment costs, from what messages and prices have come to. whole: at last all that is
+        cheaper than what is known."""
         race, prices = self.race, self._prices()
         race.enter("guesses")
 
@@ -278,7 +279,7 @@ class Rounds:
             made.begin(self.state.ground.copy(), prices, PROVED_ENTRIES)
             return made
 
-        self.state.budget -= proof.guess(race, begun, GUESSING_SHARE * self.state.budget)
+        self.state.budget -= proof.guess(race, begun, GUESSING_SHARE * self.state.budget, whole)
 
     def _prices(self) -> np.ndarray | None:
         """The best prices on memory so far; None where it has none."""

@@ -32,9 +32,11 @@ WORTH_ANOTHER = 0.85
 """The next one follows at once when fewer than this share of the states are left."""
 SHAVED_AT_ONCE = 4
 """Table entries that shaving looks at in the time in which other work looks at one."""
-PROBED_AFTER, PROBED_WITHIN = (0.25, 2.0), 1.0
+PROBED_AFTER, PROBED_WITHIN = (0.02, 2.0), 1.0
 """Nodes are probed once splitting has visited this share of what that may visit, states times table entries: shortly,
 and where little goes then, once more to the end. Only where no more is missing than this share of the bound."""
+MOST_PROBED = 3e10
+"""Nodes of networks where probing may visit more table entries are not probed: a look alone would take long."""
 WORTH_BEGINNING, WORTH_ANOTHER_SOON = 0.05, 0.15
 """A tree begins again on what probing leaves where this share of the states has gone; where less than the second has,
 the next time comes late, or not at all."""
@@ -238,6 +240,8 @@ class Prover:
         if self.root is None or self.tree is None or self.looks >= len(PROBED_AFTER):
             return math.inf
         bound, _ = self.root
+        if self._sweep(self.tree) > MOST_PROBED:
+            return math.inf
         if self.costs and self.threshold() - bound > PROBED_WITHIN * abs(bound + self.constant):
             return math.inf
         return PROBED_AFTER[self.looks] * self._sweep(self.tree)
