@@ -35,7 +35,7 @@ SHAVED_AT_ONCE = 4
 PROBED_AFTER, PROBED_WITHIN = (0.02, 2.0), 1.0
 """Nodes are probed once splitting has visited this share of what that may visit, states times table entries: shortly,
 and where little goes then, once more to the end. Only where no more is missing than this share of the bound."""
-MOST_PROBED = 3e10
+MOST_PROBED = 1e10
 """Nodes of networks where probing may visit more table entries are not probed: a look alone would take long."""
 WORTH_BEGINNING, WORTH_ANOTHER_SOON = 0.05, 0.15
 """A tree begins again on what probing leaves where this share of the states has gone; where less than the second has,
