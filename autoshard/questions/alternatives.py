@@ -152,12 +152,10 @@ class Alternatives:
             problem = self.model.problem
             cost = price(problem.program, schedule, self.model.fusion, self.model.prices, problem.trips)
             extra = self.model.seconds(cost) + self.model.memory_price_s(whole) - self.plan.objective_s
-        fits, rounding, in_stages = (
-            limit is None or peak <= limit,
-            2 * self.plan.rounding_s,
-            self.plan.joint is not None,
-        )
-        return Alternative(sharding, extra, peak, moved, fits, rounding, in_stages)
+        return Alternative(
+            sharding, extra, peak, moved, fits=limit is None or peak <= limit, rounding_s=2 * self.plan.rounding_s,
+            all_at_once=self.plan.joint is not None,
+        )  # fmt: skip
 
     def _near(self, root: int, many: int) -> list[int]:
         """At most so many nodes, those nearest to the root, itself included."""

@@ -52,7 +52,8 @@ GUESSING_SHARE = 0.8
 """The gap from which on costs are guessed under a memory limit (no rougher one may be accepted), and the part of the
 budget that this may take."""
 SPLIT_ENTRIES = 3_000_000
-"""Networks of up to so many table entries are split at once instead, since plunges lead to assignments there."""
+"""Networks of up to so many table entries are split where a guess would be nearly what is known, and at once where
+nothing is, since plunges lead to assignments there."""
 SPLIT_SLICE = 30_000_000
 """Table entries that splitting visits before it is looked at, in turn with a proof that there is no assignment."""
 IMPROVING_SWEEPS = 10

@@ -107,7 +107,8 @@ def test_a_proof_stopped_while_nodes_are_probed_is_left_as_it_was(seed: int) -> 
         if next(stops, False):
             raise TimeoutError
 
-    made.check = made.tree.check = check  # type: ignore[union-attr]
+    assert made.tree is not None
+    made.check = made.tree.check = check
     stages = len(made.proof.stages)
     try:
         made.go_on(10**12)

@@ -12,7 +12,8 @@ from autoshard.errors import InfeasibleError
 ROWS, COLUMNS = 1001, 64
 WHOLE = ROWS * COLUMNS * 4
 BLOCK = 126 * COLUMNS * 4
-ASKED = {"mesh": {"x": 8}, "hardware": "tpu_v5e", "constraints": [Pin("w", '[{"x"}, {}]')]}
+UNEVEN = Pin("w", '[{"x"}, {}]')
+ASKED: dict[str, Any] = {"mesh": {"x": 8}, "hardware": "tpu_v5e", "constraints": [UNEVEN]}
 
 
 def summed(w: Any) -> Any:
@@ -76,7 +77,7 @@ def test_an_input_that_nothing_reads_is_not_cut() -> None:
 
 
 def test_over_the_host_link_comes_what_the_host_has_of_it() -> None:
-    stated = [*ASKED["constraints"], autoshard.MemoryKind("w", "pinned_host")]  # type: ignore[misc]
+    stated = [UNEVEN, autoshard.MemoryKind("w", "pinned_host")]
     plan = planned(summed, f32(ROWS, COLUMNS), constraints=stated)
     (copied,) = (row for row in plan.cost.rows if row.kind == "to_device")
     assert copied.bytes == plan.memory.host_bytes == WHOLE

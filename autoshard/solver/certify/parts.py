@@ -96,6 +96,16 @@ class Split:
     work: int
 
 
+@dataclass(frozen=True)
+class Tried:
+    """Some states of a part after a few passes. decoded, worth: see `duals.settle`."""
+
+    part: Part
+    prices: duals.Prices
+    decoded: np.ndarray
+    worth: np.ndarray
+
+
 @dataclass
 class Settler:
     """Splits and settles parts apart from all others.
@@ -160,12 +170,12 @@ class Settler:
         if len(part.origin) == self.flat.n:
             self._single(step, part)
             return
-        prices = prices_of(part, start, rate)
+        prices = _prices(part, start, rate)
         recent: deque[np.ndarray] = deque(maxlen=LOOKED_BACK)
         bound = inherited
         for recorded in range(RECORDS):
             self._passes(part, prices, recent, passes)
-            weighed = self._record(step, part, prices)
+            weighed = self.record(step, part, prices)
             if weighed is None:
                 break
             bound = max(bound, weighed.bound)
@@ -208,17 +218,24 @@ class Settler:
         )
 
         def trial(node: int, kept: np.ndarray) -> float:
-            self.check()
-            self.work += 2 * whole.flat.entries  # made consistent and cut out
-            alive = self._kept(whole, node, kept)
-            if not make_consistent(whole.flat, alive):
-                return math.inf
-            part = cut_out(whole, alive)
-            decoded, _ = duals.settle(part.dual, prices_of(part, at.prices, at.rate), TRIED_PASSES, stop)
-            self.work += 2 * len(decoded) * part.flat.entries
-            return part.dual.bound
+            tried = self.tried(whole, self._kept(whole, node, kept), at, TRIED_PASSES, stop)
+            return math.inf if tried is None else tried.part.dual.bound
 
         return branching.choose(at.options, bound, missing, trial)
+
+    def tried(self, whole: Part, alive: np.ndarray, at: OpenPart, passes: int, stop: Stop) -> "Tried | None":
+        """What is left of some states of a part after a few passes, from where its messages and prices stand; None
+        where nothing is.
+        """
+        self.check()
+        self.work += 2 * whole.flat.entries  # made consistent and cut out
+        if not make_consistent(whole.flat, alive):
+            return None
+        part = cut_out(whole, alive)
+        prices = _prices(part, at.prices, at.rate)
+        decoded, worth = duals.settle(part.dual, prices, passes, stop)
+        self.work += 2 * len(decoded) * part.flat.entries
+        return Tried(part, prices, decoded, worth)
 
     def _close(self, part: Part, weighed: Weighed, keep: int) -> np.ndarray:
         """The states of a part that cost least above its bound; all states of nodes without costs."""
@@ -258,7 +275,7 @@ class Settler:
         for k in np.flatnonzero(worth):
             self._find(positions[k])
 
-    def _record(self, step: Step, part: Part, prices: duals.Prices) -> Weighed | None:
+    def record(self, step: Step, part: Part, prices: duals.Prices) -> Weighed | None:
         """Write down where messages and prices stand, and what that proves; over the states of the part."""
         self.work += 2 * part.flat.entries
         known = part.dual.prices if prices.asked else None
@@ -288,7 +305,7 @@ class Settler:
         self.open.append((bound, self.parts, left))
 
 
-def prices_of(part: Part, start: np.ndarray | None, rate: float) -> duals.Prices:
+def _prices(part: Part, start: np.ndarray | None, rate: float) -> duals.Prices:
     """Where the prices of a part begin: at those of the part that was split, with steps of the same length."""
     if start is not None:
         duals.set_prices(part.dual, start)

@@ -6,15 +6,13 @@ the table entries, and everything after that is cheaper by as much. Halves of a 
 and single ones, the dearest first, so that few trials say much.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from autoshard.solver.certify.parts import OpenPart, Settler, prices_of
-from autoshard.solver.certify.weigh import Record, weigh
-from autoshard.solver.certify.write import record_of
-from autoshard.solver.dual import passes as duals
+from autoshard.solver.certify.parts import OpenPart, Settler, Step
+from autoshard.solver.certify.weigh import Record
 from autoshard.solver.dual.consistent import make_consistent
 from autoshard.solver.dual.cutting import cut_out
 from autoshard.solver.dual.fixing import Part, reduced_costs
@@ -65,17 +63,12 @@ class Probed:
     work: int = 0
 
 
-@dataclass
-class _OfNode:
-    """What probing one node gave; found: assignments met on the way that are cheap enough."""
-
-    probes: list[Probe] = field(default_factory=list)
-    found: list[np.ndarray] = field(default_factory=list)
-    work: int = 0
-
-
 def probe(
-    settler: Callable[[], Settler], at: OpenPart, passes: int, offer: Callable[[Settler], None], most_look: float
+    settler: Callable[[], Settler],
+    at: OpenPart,
+    passes: int,
+    offer: Callable[[Sequence[Settler]], None],
+    most_look: float,
 ) -> Probed:
     """Probe all nodes of an open part, those first whose dearer half costs most.
 
@@ -93,16 +86,11 @@ def probe(
             break
         reach = reduced_costs(whole.dual).reach
         nodes = [node for node in order[first : first + AT_ONCE].tolist() if _choices(done.alive, offsets, node) > 1]
-        trials = _Trials(own, whole, at, reach, passes)
-        outcomes = side_by_side([lambda n=n, of=trials: of.probed(n) for n in nodes])
-        results = [_result(outcome) for outcome in outcomes]
-        for result in results:
-            done.work += result.work
-            own.found += result.found
-        if own.found:  # what is too dear is decided by the cheapest one from now on
-            offer(own)
-            own = settler()
-        probes = tuple(one for result in results for one in result.probes)
+        trials = [_Trials(settler(), whole, at, reach, passes, node) for node in nodes]
+        outcomes = side_by_side([one.probes for one in trials])
+        probes = tuple(one for outcome in outcomes for one in _result(outcome))
+        done.work += sum(one.settler.work for one in trials)
+        offer([one.settler for one in trials])  # the cheapest decides what is too dear from now on
         if not probes:
             continue
         done.steps.append(Probes(probes))
@@ -122,7 +110,7 @@ def _choices(alive: np.ndarray, offsets: np.ndarray, node: int) -> int:
     return int(alive[offsets[node] : offsets[node + 1]].sum())
 
 
-def _result(outcome: tuple[_OfNode, list[object]] | BaseException) -> _OfNode:
+def _result(outcome: tuple[list[Probe], list[object]] | BaseException) -> list[Probe]:
     if isinstance(outcome, BaseException):
         raise outcome
     return outcome[0]
@@ -130,8 +118,8 @@ def _result(outcome: tuple[_OfNode, list[object]] | BaseException) -> _OfNode:
 
 @dataclass(frozen=True)
 class _Trials:
-    """Trials on one part, as it stands. settler: says what is too dear, and is left as it is. reach: of each state (see
-    `ReducedCosts`). passes: most double passes of one.
+    """Trials of one node of a part, as it stands. settler: says what is too dear, and takes what is found and the work.
+    reach: of each state (see `ReducedCosts`). passes: most double passes of one.
     """
 
     settler: Settler
@@ -139,51 +127,41 @@ class _Trials:
     at: OpenPart
     reach: np.ndarray
     passes: int
+    node: int
 
-    def probed(self, node: int) -> _OfNode:
-        """Probe one node, its dearest states first."""
-        done, offsets = _OfNode(), self.whole.flat.offsets
+    def probes(self) -> list[Probe]:
+        """Probes of the node, its dearest states first."""
+        out, node, offsets = [], self.node, self.whole.flat.offsets
         low, high = int(offsets[node]), int(offsets[node + 1])
         waiting = np.arange(low, high)[np.argsort(-self.reach[low:high], kind="stable")]
         size = len(waiting) // 2
         while len(waiting) > 1:
             tried = waiting[:size]
-            others = np.ones(len(self.whole.origin), dtype=bool)
-            others[low:high] = False
-            shown = self._shown(others, tried, done)
+            alive = np.ones(len(self.whole.origin), dtype=bool)
+            alive[low:high] = False
+            alive[tried] = True
+            shown = self._shown(alive)
             if shown:
                 places = np.sort(self.whole.origin[tried] - self.settler.flat.offsets[node])
-                done.probes.append(Probe(node, places, shown[0]))
+                out.append(Probe(node, places, shown[0]))
                 waiting = waiting[size:]
                 size = max(1, min(2 * size, len(waiting) // 2))
             elif size == 1:
                 break
             else:
                 size = max(1, size // SMALLER)
-        return done
+        return out
 
-    def _shown(self, others: np.ndarray, tried: np.ndarray, done: _OfNode) -> list[Record | None]:
-        """What shows that nothing below the threshold has a state that is tried, beside all of the others; empty where
-        nothing does.
-        """
-        settler, whole = self.settler, self.whole
-        settler.check()
-        done.work += 2 * whole.flat.entries  # made consistent and cut out
-        others[tried] = True
-        if not make_consistent(whole.flat, others):
-            return [None]
-        part, threshold = cut_out(whole, others), settler.threshold
-        prices = prices_of(part, self.at.prices, self.at.rate)
+    def _shown(self, alive: np.ndarray) -> list[Record | None]:
+        """What shows that these states leave nothing below the threshold; empty where nothing does."""
+        settler, threshold = self.settler, self.settler.threshold
         stop = Stop(threshold, threshold if settler.costs else np.inf, LOOKED_AT, LOOKED_AT, LEAST_GAIN)
-        decoded, worth = duals.settle(part.dual, prices, self.passes, stop)
-        done.work += 2 * len(decoded) * part.flat.entries
-        done.found += list(part.positions(decoded)[worth])
-        if part.dual.bound < threshold:
+        tried = settler.tried(self.whole, alive, self.at, self.passes, stop)
+        if tried is None:
+            return [None]
+        settler.found += list(tried.part.positions(tried.decoded)[tried.worth])
+        if tried.part.dual.bound < threshold:
             return []
-        known = part.dual.prices if prices.asked else None
-        record = record_of(settler.whole, part.dual, known, threshold, costs=settler.costs)
-        if record is None:
-            return []
-        done.work += 2 * part.flat.entries
-        weighed = weigh(settler.whole.cut(part.flat), np.ones(len(part.origin), dtype=bool), record)
-        return [record] if weighed is not None and weighed.bound >= threshold else []
+        step = Step()
+        weighed = settler.record(step, tried.part, tried.prices)
+        return list(step.records) if weighed is not None and weighed.bound >= threshold else []

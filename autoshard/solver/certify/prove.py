@@ -201,9 +201,7 @@ class Prover:
         prices = self._prices(known, ground.whole.flat)
         if settled is None:  # passes towards known prices, before those of the tree move them
             prices = self._settled(ground.part, prices)
-        looks, look = self.look, None
-        if looks is not None:
-            look = lambda alive, below: looks(self.work, alive, below + self.constant)  # noqa: E731
+        look = None if self.look is None else self._look
         tree = Tree(ground.whole, self.threshold, self._offer, self.check, self.costs, look)
         tree.begin(ground.part, prices)  # stopped here, it has shown nothing yet
         self.tree, self.latest.tree = tree, tree.root
@@ -290,6 +288,10 @@ class Prover:
         self.begin(prices=prices, times=times)
 
     # -- steps ---------------------------------------------------------------------------------------
+
+    def _look(self, alive: np.ndarray, below: int) -> None:
+        assert self.look is not None
+        self.look(self.work, alive, below + self.constant)
 
     def _offer(self, positions: np.ndarray) -> None:
         nodes = self.work.nodes()

@@ -98,10 +98,8 @@ class Tree:
         """Settle the whole network, from messages and prices that are known."""
         settler = self.settler()
         settler.settle(self.root, part, prices, -math.inf, ROOT_PASSES)
-        ended = self._offered([settler])
         self._take_in(settler)
-        if ended is not None:
-            raise ended
+        self.take([settler])
 
     def run(self, most_work: int) -> bool:
         """Split parts until none is open, or so many table entries have been visited; True when none is."""
@@ -176,9 +174,9 @@ class Tree:
             assert self.threshold() <= settler.threshold, "an assignment that was found was not taken"
         return ended
 
-    def take(self, settler: Settler) -> None:
+    def take(self, settlers: Sequence[Settler]) -> None:
         """Offer what was found; raises what ends the run."""
-        ended = self._offered([settler])
+        ended = self._offered(settlers)
         if ended is not None:
             raise ended
 

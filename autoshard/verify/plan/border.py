@@ -2,6 +2,7 @@
 
 from autoshard.verify.plan.flow import Flow, Move, Way
 from autoshard.verify.plan.layout import Atoms, Holding, Run
+from autoshard.verify.plan.program import Graph
 
 
 def outside(held: Holding, mesh: Atoms) -> Holding:
@@ -19,6 +20,12 @@ def _evenly(run: Run, mesh: Atoms) -> Run:
     return Run(run.size)
 
 
+def read_on_device(graph: Graph) -> set[int]:
+    """Values of the outermost level that ops, or outputs on the device, read."""
+    read = {v for op in graph.body.ops for v in op.operands}
+    return read | {v for slot, v in enumerate(graph.body.results) if slot not in graph.host_outputs}
+
+
 def arguments(flow: Flow) -> dict[int, Holding]:
     """What devices hold of every argument and constant of the program, before anything is cut."""
     return {v: outside(flow.defined[v], flow.mesh) for v in flow.graph.body.args if v in flow.defined}
@@ -26,9 +33,7 @@ def arguments(flow: Flow) -> dict[int, Holding]:
 
 def cuts(flow: Flow) -> dict[int, Way]:
     """The ways from arguments that something on the device reads to their uneven blocks: a cut for each dimension."""
-    graph, ways = flow.graph, {}
-    read = {v for op in graph.body.ops for v in op.operands}
-    read |= {v for slot, v in enumerate(graph.body.results) if slot not in graph.host_outputs}
+    read, ways = read_on_device(flow.graph), {}
     for v, held in arguments(flow).items():
         moves, end = [], flow.defined[v]
         for d, (run, wanted) in enumerate(zip(held.runs, end.runs, strict=True)):

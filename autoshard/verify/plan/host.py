@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from autoshard.verify.plan.border import outside
+from autoshard.verify.plan.border import outside, read_on_device
 from autoshard.verify.plan.flow import Flow
 from autoshard.verify.plan.layout import Holding
 from autoshard.verify.plan.program import PROGRAM_OP, Findings, Graph, element_bytes
@@ -14,8 +14,7 @@ TO_DEVICE, TO_HOST = "to_device", "to_host"
 
 def fetched(graph: Graph) -> list[int]:
     """Inputs on the host that ops, or outputs on the device, read."""
-    read = {v for op in graph.body.ops for v in op.operands}
-    read |= {v for k, v in enumerate(graph.body.results) if k not in graph.host_outputs}
+    read = read_on_device(graph)
     return [graph.body.args[k] for k in sorted(graph.host_inputs) if graph.body.args[k] in read]
 
 
