@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -45,7 +46,7 @@ def test_a_full_disk_is_told_in_a_line(what: str) -> None:
 @pytest.mark.parametrize(("what", "code"), [("solve none.yaml", 2), ("network solve FILE --progress", 0)])
 def test_a_log_on_a_full_disk_changes_no_exit_code(what: str, code: int) -> None:
     file = Path(__file__).parent.parent / "solver" / "example_iopddl.json"
-    assert command(f"autoshard {what.replace('FILE', str(file))} 2> /dev/full").returncode == code
+    assert command(f"autoshard {what.replace('FILE', shlex.quote(str(file)))} 2> /dev/full").returncode == code
 
 
 def test_closed_streams_are_no_fault() -> None:
