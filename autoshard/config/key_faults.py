@@ -101,25 +101,32 @@ def _program_faults(config: "Config") -> Iterator[tuple[KeyPath, str]]:
             yield ("donate", index), f"there is no argument number {argument}; they are 0 to {(count or 1) - 1}"
 
 
+def unknown_hardware(hardware: str) -> str | None:
+    """What is wrong with a name of a machine that there is none of; None for a name that there is, and for a path."""
+    from autoshard.costmodels.load import ALIASES, canonical_name, list_calibrated, list_profiles
+
+    packaged = [*list_profiles(), *list_calibrated()]
+    is_path = "/" in hardware or hardware.endswith((".yaml", ".yml"))
+    if is_path or canonical_name(hardware) in packaged:
+        return None
+    near = difflib.get_close_matches(hardware, [*packaged, *ALIASES], n=1)
+    guess, choices = f"did you mean {near[0]!r}? " if near else "", ", ".join(packaged)
+    return f"no hardware profile {hardware!r}; {guess}Choices: {choices}; or the path of a YAML file"
+
+
 def _mesh_faults(config: "Config") -> Iterator[tuple[KeyPath, str]]:
     from autoshard.costmodels.errors import ProfileError
     from autoshard.costmodels.links import read_links
-    from autoshard.costmodels.load import ALIASES, canonical_name, list_calibrated, list_profiles, load_profile
+    from autoshard.costmodels.load import load_profile
     from autoshard.costmodels.place import place_mesh
 
-    hardware = config.settings.hardware
     devices = prod(axis.size for axis in config.settings.mesh.values())
     if devices > MAX_DEVICES:
         yield ("mesh",), f"the mesh has {devices} devices; at most {MAX_DEVICES} can be planned for"
         return
-    packaged = [*list_profiles(), *list_calibrated()]
-    known = [*packaged, *ALIASES]
-    is_path = "/" in hardware or hardware.endswith((".yaml", ".yml"))
-    if not is_path and canonical_name(hardware) not in packaged:
-        near = difflib.get_close_matches(hardware, known, n=1)
-        guess = f"did you mean {near[0]!r}? " if near else ""
-        choices = ", ".join(packaged)
-        yield ("hardware",), f"no hardware profile {hardware!r}; {guess}Choices: {choices}; or the path of a YAML file"
+    unknown = unknown_hardware(config.settings.hardware)
+    if unknown is not None:
+        yield ("hardware",), unknown
         return
     try:
         profile = load_profile(config.hardware)

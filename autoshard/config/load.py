@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from autoshard.config.changes import with_changes
-from autoshard.config.key_faults import entry_path, key_faults
+from autoshard.config.key_faults import entry_path, key_faults, unknown_hardware
 from autoshard.config.messages import fault_line, shown, told
 from autoshard.config.schema import ModelSection, RunSection, Settings, SolverSection, schema
 from autoshard.config.schema_faults import schema_faults
@@ -255,7 +255,10 @@ def config_from_document(document: Document, folder: str | None = None) -> Confi
     try:
         settings = schema().model_validate(data)
     except ValidationError as error:
-        raise ConfigError(told(list(schema_faults(error, document)))) from None
+        faults, hardware = list(schema_faults(error, document)), data.get("hardware")
+        unknown = unknown_hardware(hardware) if isinstance(hardware, str) else None
+        faults += [] if unknown is None else [fault_line(document, ("hardware",), unknown)]
+        raise ConfigError(told(faults)) from None
     config = Config(document.file, settings, document.data, document, search, folder)
     faults = list(key_faults(config))
     if faults:

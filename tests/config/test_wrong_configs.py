@@ -258,6 +258,15 @@ def test_faults_of_keys_with_several_forms_are_told_in_the_files_own_words(
     assert said in str(caught.value) and "Section" not in str(caught.value) and "literal" not in str(caught.value)
 
 
+def test_an_unknown_machine_is_told_beside_faults_of_other_keys(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("model: mlp\nmesh: {x: 2, y: 4}\nhardware: tpu_v5\nsolver: {effort: -1}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(file)
+    assert f"{file}:4:18: solver.effort" in str(caught.value)
+    assert f"{file}:3:11: hardware: no hardware profile 'tpu_v5'; did you mean" in str(caught.value)
+
+
 def test_of_very_many_faults_the_first_are_told_and_long_values_are_cut(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(GOOD + f"pins: [{', '.join(['x'] * 500)}]\n")
