@@ -55,14 +55,23 @@ def losses_text(losses: Sequence[float]) -> str:
 
 def _subject(plan: Json) -> str:
     mesh = " x ".join(f"{axis}={size}" for axis, size in plan["mesh"]["axes"].items())
-    overlap = (plan.get("options") or {}).get("objective") == "overlap"
     text = f"{plan['program']['name']} on {plan['hardware']['name']}, mesh {mesh}"
-    return f"{text}; objective overlap" if overlap else text
+    return f"{text}; objective overlap" if _is_overlap(plan) else text
+
+
+def _is_overlap(plan: Json) -> bool:
+    return (plan.get("options") or {}).get("objective") == "overlap"
+
+
+def _estimate(plan: Json) -> str:
+    """The seconds of a step as the line about it tells them."""
+    step = plan.get("cost", {}).get("step_time")
+    return seconds_text(plan["objective_s"] if step is None else step["estimate_s"])
 
 
 def _step(plan: Json) -> str:
     step = plan.get("cost", {}).get("step_time")
-    text = seconds_text(plan["objective_s"] if step is None else step["estimate_s"])
+    text = _estimate(plan)
     if (plan.get("form") or {}).get("seconds"):  # a simulated step has other seconds
         text += " by the planner's prices"
     if step is not None and step["mfu"].get("estimate") is not None:
@@ -111,6 +120,8 @@ def _proof(plan: Json) -> str:
         text = f"optimal: no {what} costs less"
     else:
         cost = seconds_text(plan["objective_s"])
+        if cost != _estimate(plan) and not _is_overlap(plan):
+            cost += " if nothing overlaps"
         text = f"within {gap:.2%}: it costs {cost}, no {what} less than {seconds_text(bound)}"
     certificate = plan.get("certificate")
     if stages > 1 and plan["stages"][-1].get("certificate") is not None:

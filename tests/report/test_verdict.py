@@ -67,7 +67,10 @@ def test_a_stated_limit_stands_beside_the_peak() -> None:
 
 def test_a_gap_is_told_with_both_its_ends() -> None:
     told = line("proof", verdict(plan(status="feasible", bound_s=0.019, gap=0.05)))
-    assert told == "within 5.00%: it costs 20 ms, no plan under these statements less than 19 ms; with a certificate"
+    less = "no plan under these statements less than 19 ms; with a certificate"
+    assert told == f"within 5.00%: it costs 20 ms if nothing overlaps, {less}"
+    told = line("proof", verdict(plan(status="feasible", bound_s=0.019, gap=0.05, cost={})))
+    assert told == f"within 5.00%: it costs 20 ms, {less}"
 
 
 def test_a_proof_says_of_what_it_is() -> None:
