@@ -25,7 +25,7 @@ from autoshard.planning.decision import (
 from autoshard.planning.heap import give_back
 from autoshard.planning.model import Model
 from autoshard.planning.no_plan import NoAnswerError, no_answer
-from autoshard.planning.steps import AT_ALL, CLOSELY, SMALL_NODES, SOON_NODES, WHOLE_ENTRIES, WIDER, Step, is_few, steps
+from autoshard.planning.steps import AT_ALL, CLOSELY, SMALL_NODES, SOON_NODES, WHOLE_ENTRIES, Step, is_few, steps, wider
 from autoshard.search_options import SearchOptions
 from autoshard.solver.incumbent import Progress
 from autoshard.solver.network import CostNetwork
@@ -243,7 +243,7 @@ class _Run:
             return chosen
         around = room.around(nearest, limit, chosen)
         if is_few(self.model.repeats.network.n_nodes, self.options.effort) or (
-            not self.small and fitting.entries(self.model.within(limit, around)) <= WIDER * self._entries
+            fitting.entries(self.model.within(limit, around)) <= wider(self.small) * self._entries
         ):
             return around
         return room.missing(nearest, limit, chosen)

@@ -45,9 +45,10 @@ class Step:
         return self.share if plan is None or self.known is None else self.known
 
 
-WIDER = 1.25
-"""A large network knows of all that plans may hold at moments that were too full where that makes its tables at most so
-many times as large. Otherwise its answers move what they hold to where it does not know of it, round after round."""
+_WIDER, _WIDER_OF_SMALL = 1.25, 2.5
+"""A network knows of all that plans may hold at moments that were too full where that makes its tables at most so many
+times as large (a small one, whose rounds are proofs, the second). Otherwise its answers move what they hold to where it
+does not know of it, round after round."""
 SOON_NODES = 2_000
 """In networks of up to so many nodes, repeated layers counted one by one, it is soon worked out what several decisions
 hold together. (Layers that share decisions count too: each is in memory at another time.)"""
@@ -81,3 +82,10 @@ def steps(nodes: int, effort: float, endless: bool = False) -> Iterator[Step]:
 def is_few(nodes: int, effort: float) -> bool:
     """Whether all that plans may hold at moments that were too full is decided at once."""
     return nodes <= FEW_NODES and effort >= _FULL_EFFORT
+
+
+def wider(small: bool) -> float:
+    """How many times as many table entries a network may have that knows of all that plans may hold at moments that
+    were too full. small: of up to `SMALL_NODES` nodes.
+    """
+    return _WIDER_OF_SMALL if small else _WIDER
