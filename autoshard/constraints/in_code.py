@@ -12,7 +12,7 @@ from autoshard.constraints.patterns import line_of
 from autoshard.constraints.pin import MatchedPin
 from autoshard.constraints.shard_map import manual_statements
 from autoshard.errors import InputError, ShardingError, UnsupportedError
-from autoshard.program.program import ALIKE, IN_CODE, Op, Program, alike_tag, is_alike_tag
+from autoshard.program.program import ALIKE, BORDER, IN_CODE, Op, Program, alike_tag, is_alike_tag
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 
@@ -48,14 +48,16 @@ def statements_in_code(program: Program, mesh: Mesh) -> tuple[tuple[MatchedPin, 
             continue
         (value,) = op.results
         where = line_of(op.source)
-        name, type_ = program.values[value].name, program.type_of(value)
+        (name, values, outputs), type_ = _stated_on(op, program), program.type_of(value)
         other = on_other_mesh(op.attrs["sharding"], op.attrs.get("mesh"), mesh, where)
         if other is not None:
             faults = other.sharding.violations(mesh, type_.shape, what=str(type_))
             if faults:
                 raise ShardingError(f"{where}: the sharding constraint in the code cannot hold: {'; '.join(faults)}")
             said = {"mesh": op.attrs["mesh"], "stated": op.attrs["sharding"], "moves": other.moves}
-            pins.append(MatchedPin(name, other.sharding, (value,), (), where, **said))
+            if other.moves and BORDER in op.attrs:  # in another order at the border alone, in the plan's behind it
+                values = tuple(v for v in values if v != value)
+            pins.append(MatchedPin(name, other.sharding, values, outputs, where, **said))
             continue
         _known_axes(op, mesh, where)
         try:
@@ -65,7 +67,7 @@ def statements_in_code(program: Program, mesh: Mesh) -> tuple[tuple[MatchedPin, 
             faults = [str(error)]
         if faults:
             raise ShardingError(f"{where}: the sharding constraint in the code cannot hold: {'; '.join(faults)}")
-        pins.append(MatchedPin(program.values[value].name, sharding, (value,), (), where))
+        pins.append(MatchedPin(name, sharding, values, outputs, where))
         for name, size in op.attrs["mesh_axes"]:
             planned = mesh.axis_sizes[mesh.axis_names.index(name)]
             if planned != size:
@@ -73,6 +75,18 @@ def statements_in_code(program: Program, mesh: Mesh) -> tuple[tuple[MatchedPin, 
                     None
                 )
     return tuple(pins), tuple(notes)
+
+
+def _stated_on(op: Op, program: Program) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+    """A name, the values and the output slots that a constraint is on: its result, and what a `jit` around the whole
+    program states it of."""
+    (operand,), (result,) = op.operands, op.results
+    if op.attrs.get(BORDER) == "in_shardings" and operand in program.body.args:
+        return program.values[operand].name, (operand, result), ()
+    slots = tuple(k for k, v in enumerate(program.body.results) if v == result)
+    if op.attrs.get(BORDER) == "out_shardings" and slots:
+        return program.output_names[slots[0]], (result,), slots
+    return program.values[result].name, (result,), ()
 
 
 def groups_in_code(program: Program) -> tuple[MatchedGroup, ...]:

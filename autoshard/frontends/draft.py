@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import nan
 from typing import Any, TypeVar
 
-from autoshard.program.program import ALIKE, Block, Op, Origin, Value, alike_tag
+from autoshard.program.program import ALIKE, BORDER, Block, Op, Origin, Value, alike_tag
 from autoshard.program.rule import ShardingRule
 from autoshard.program.types import TensorType
 
@@ -100,14 +100,15 @@ def prune(block: DraftBlock, needed: Sequence[bool]) -> None:
     Dead carries, stacked results, operands and block arguments of region ops are removed too. A carry is dead when
     neither its result nor any live op of the body depends on it. All ops count as pure, a `while` included (as in JAX's
     own dead-code elimination). Arguments of `block` itself stay. A value that belongs to a sharding group by an op that
-    is removed belongs to it itself, by a tag (``_, b = shard_alike(a, b)``).
+    is removed belongs to it itself, by a tag (``_, b = shard_alike(a, b)``). The sharding of an argument stays, though
+    nothing reads it: a caller has the argument there.
     """
     block.results = _keep(block.results, needed)
     live = set(block.results)
     kept: list[DraftOp] = []
     for op in reversed(block.ops):
         wanted = [r in live for r in op.results]
-        if not any(wanted):
+        if not any(wanted) and op.attrs.get(BORDER) != "in_shardings":
             if ALIKE in op.attrs:
                 op.operands[0].tag(alike_tag(op.attrs[ALIKE]))
             continue

@@ -106,6 +106,9 @@ IN_CODE = ("hard", "hints", "ignore")
 """What shardings that are stated in the code may be."""
 ALIKE = "alike"
 """The attribute of an op whose result is in the sharding group of this number."""
+BORDER = "border"
+"""The attribute of a constraint that a `jax.jit` around the whole program states of an argument (``in_shardings``) or
+of a result (``out_shardings``)."""
 _ALIKE_TAG = "shard_alike:"
 
 

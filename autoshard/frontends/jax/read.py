@@ -32,7 +32,7 @@ from autoshard.frontends.jax.scalars import known_scalar
 from autoshard.frontends.jax.shard_maps import Frame, JaxOp, ShardMapReader
 from autoshard.frontends.jax.sites import Site, describe, joined, named_site
 from autoshard.frontends.jax.trip_count import while_trips
-from autoshard.program.program import ALIKE, Origin
+from autoshard.program.program import ALIKE, BORDER, Origin
 from autoshard.rules.kernels import CALLED_KERNELS
 
 # Calls that are inlined, with the parameter that holds the callee.
@@ -75,10 +75,12 @@ class JaxprReader(ShardMapReader):
         self._inner_axes: set[str] = set()
         self._units: set[str] = set()
         self._implementations = Implementations()
+        self._whole: Any = None  # the equation that is the whole program
 
     def read(self, closed: Any) -> DraftBlock:
         """The draft of a whole program: arguments are the jaxpr's inputs, then the arrays it closes over."""
         jaxpr, consts = open_jaxpr(closed)
+        self._whole = jaxpr.eqns[0] if len(jaxpr.eqns) == 1 else None
         frame = Frame(Origin.CONST, DraftBlock([_argument(v.aval, Origin.INPUT) for v in jaxpr.invars]))
         frame.block.results = self._body(frame, jaxpr, consts, frame.block.args, Site())
         for index, (array, value) in enumerate(frame.captured.values()):
@@ -158,12 +160,10 @@ class JaxprReader(ShardMapReader):
         if kind in _CALLS:
             callee = next((params[p] for p in _CALLS[kind] if p in params), None)
             if callee is not None:
-                stated_by = f"in_shardings of jit at {describe(here)}"
-                operands = self._placed(frame, eqn, operands, params.get("in_shardings"), stated_by, here)
+                operands = self._placed_by_jit(frame, eqn, operands, "in_shardings", here)
                 named = named_site(here, callee, params.get("name"))
                 results = self._inline(frame, callee, operands, named)
-                stated_by = f"out_shardings of jit at {describe(here)}"
-                return self._placed(frame, eqn, results, params.get("out_shardings"), stated_by, here)
+                return self._placed_by_jit(frame, eqn, results, "out_shardings", here)
         if kind == "custom_linear_solve":
             lengths = params["const_lengths"]
             skip = lengths.matvec + lengths.vecmat
@@ -327,6 +327,17 @@ class JaxprReader(ShardMapReader):
         stated = params["devices"] if kind == "device_put" else [sharding] * len(operands)
         return self._placed(frame, eqn, operands, stated, stated_by, here, sorted(params.get("unconstrained_dims", ())))
 
+    def _placed_by_jit(
+        self, frame: Frame, eqn: Any, values: list[DraftValue], side: str, here: Site
+    ) -> list[DraftValue]:
+        """Arguments or results of an inner `jit` behind its shardings; of a `jit` that is the whole program, these are
+        statements about the program's own arguments and results."""
+        if eqn is not self._whole:
+            said = f"{side} of jit at {describe(here)}"
+            return self._placed(frame, eqn, values, eqn.params.get(side), said, here)
+        said = f"{side} of jax.jit({eqn.params.get('name', '')})"
+        return self._placed(frame, eqn, values, eqn.params.get(side), said, Site(said), border=side)
+
     def _placed(
         self,
         frame: Frame,
@@ -336,6 +347,7 @@ class JaxprReader(ShardMapReader):
         said: str,
         here: Site,
         unconstrained: Sequence[int] = (),
+        border: str = "",
     ) -> list[DraftValue]:
         """The values, each behind a constraint where a sharding is stated for it.
 
@@ -354,6 +366,7 @@ class JaxprReader(ShardMapReader):
                 self._warn(f"{said} is ignored: {why_ignored(sharding)}")
                 out.append(value)
                 continue
+            attrs |= {BORDER: border} if border else {}
             out.append(self._marked(frame, eqn, value, attrs, here))
         return out
 

@@ -17,7 +17,7 @@ def check_in_code(plan: Any, flow: Flow, findings: Findings) -> None:
     if plan["program"].get("in_code", "hard") in ("hints", "ignore"):
         return  # `check_asked` finds out whether that was asked for
     _check_alike(plan, flow, findings)
-    stated = {(v, _said(s["sharding"], mesh)) for s in plan["statements"] if s["kind"] == "pin" for v in s["values"]}
+    pins = [s for s in plan["statements"] if s["kind"] == "pin"]
     for op in graph.nodes.values():  # those inside of a user's shard_map are not among them
         text = op.attrs.get("sharding") if op.kind == "sharding_constraint" else None
         if text is None:
@@ -25,7 +25,7 @@ def check_in_code(plan: Any, flow: Flow, findings: Findings) -> None:
         what = f"the sharding constraint in the code at {op.source or op.label}: {text}"
         (value,) = op.results
         if "mesh" in op.attrs and _elsewhere(op.attrs["mesh"], plan):
-            said = [s for s in plan["statements"] if s["kind"] == "pin" and value in s["values"]]
+            said = [s for s in pins if _is_on(s, op, graph)]
             if not any(s.get("mesh") == op.attrs["mesh"] and s.get("stated") == text for s in said):
                 findings.add("statements", f"{what} on {op.attrs['mesh']} is not among the plan's statements")
             continue  # `check_orders` checks that statements on other meshes hold
@@ -34,12 +34,24 @@ def check_in_code(plan: Any, flow: Flow, findings: Findings) -> None:
         except Impossible as error:
             findings.add("statements", f"{what}: {error}")
             continue
-        if (value, _said(text, mesh)) not in stated:
+        if not any(_is_on(s, op, graph) and _said(s["sharding"], mesh) == _said(text, mesh) for s in pins):
             findings.add("statements", f"{what} is not among the plan's statements")
         held = flow.form(value)
         fault = "" if held is None else pin.broken_by(held, mesh)
         if held is not None and fault:
             findings.add("statements", f"{what} is broken: {graph.values[value].name} is {held.text(mesh)}: {fault}")
+
+
+def _is_on(pin: Any, op: Any, graph: Any) -> bool:
+    """Whether a pin is on what a constraint speaks of: an argument or a result of the program, where a `jit` around all
+    of it has that sharding, else the constraint's own result."""
+    side = op.attrs.get("border")
+    if side == "in_shardings":
+        return op.operands[0] in pin["values"]
+    if side == "out_shardings":
+        slots = {k for k, v in enumerate(graph.body.results) if v == op.results[0]}
+        return bool(slots) and slots.issubset(pin["outputs"])
+    return op.results[0] in pin["values"]
 
 
 def _check_alike(plan: Any, flow: Flow, findings: Findings) -> None:

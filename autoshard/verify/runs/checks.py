@@ -350,12 +350,10 @@ def _numbers(lowered: "Lowered", runnable: Runnable, form: Callable[..., Any] | 
     work = _flop(program)
     if work > MAX_RUN_FLOP:
         return not_done(NUMBERS, f"it is about {work:.3g} FLOP; programs up to {MAX_RUN_FLOP:.3g} are run here")
-    run = form or lowered.jit(donate_argnums=())
-    if program.host_inputs:  # a jitted function takes only arguments that lie in host memory already
-        jitted, shardings = run, lowered.in_shardings
+    jitted, shardings = form or lowered.jit(donate_argnums=()), lowered.in_shardings
 
-        def run(*args: Any) -> Any:
-            return jitted(*jax.device_put(args, shardings))
+    def run(*args: Any) -> Any:  # arguments in host memory have to lie there, those made while a mesh is set lie on it
+        return jitted(*jax.device_put(args, shardings))
 
     try:
         report = numeric_check(run, _unsharded(runnable), runnable.arguments(), names=program.output_names)

@@ -1,0 +1,118 @@
+"""Shardings of a `jax.jit` around the planned function are those of its arguments and results, and hard (S4.4)."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from plan_cases import f32
+
+import autoshard
+from autoshard import InfeasibleError, Pin, Plan
+from autoshard.verify import check_plan
+
+AXES = {"x": 2, "y": 4}
+W, X = f32(64, 128), f32(32, 64)
+
+
+def named(*spec: Any, devices: Any = None) -> NamedSharding:
+    grid = np.array(jax.devices()[:8] if devices is None else devices).reshape(2, 4)
+    return NamedSharding(Mesh(grid, ("x", "y"), axis_types=(AxisType.Auto,) * 2), P(*spec))
+
+
+def step(w: Any, x: Any) -> Any:
+    return jnp.tanh(x @ w)
+
+
+jitted = jax.jit(step, in_shardings=(named(None, "y"), named("x")), out_shardings=named("y", "x"))
+
+
+def planned(f: Any, *specs: Any, mesh: Any = None, **options: Any) -> Plan:
+    found = autoshard.plan(f, *specs, mesh=mesh or AXES, hardware="tpu_v5e", **options)
+    checked = check_plan(found.to_dict())
+    assert checked.ok, checked.findings
+    return found
+
+
+@pytest.mark.parametrize("mesh", [AXES, {"y": 4, "x": 2}, {"all": 8}], ids=str)
+def test_arguments_and_results_lie_as_the_jit_says(mesh: dict[str, int]) -> None:
+    found = planned(jitted, W, X, mesh=mesh)
+    for lies, said in zip(found.in_shardings, (named(None, "y"), named("x")), strict=True):
+        assert lies.is_equivalent_to(said, 2)
+    assert found.out_shardings.is_equivalent_to(named("y", "x"), 2)
+
+
+def test_it_computes_what_the_jit_computes_from_arrays_that_lie_there() -> None:
+    rng = np.random.default_rng(0)
+    w, x = (
+        jax.device_put(rng.standard_normal(spec.shape, np.float32), lies)
+        for spec, lies in ((W, named(None, "y")), (X, named("x")))
+    )
+    found = planned(jitted, W, X, mesh={"all": 8}).jit()(w, x)
+    np.testing.assert_allclose(found, jitted(w, x), rtol=1e-5)
+    assert found.sharding.is_equivalent_to(named("y", "x"), 2)
+
+
+def test_the_statements_name_the_jit_and_what_it_speaks_of() -> None:
+    told = [(s["source"], s["pattern"]) for s in planned(jitted, W, X).statements]
+    assert told == [
+        ("in_shardings of jax.jit(step)", "w"),
+        ("in_shardings of jax.jit(step)", "x"),
+        ("out_shardings of jax.jit(step)", "out"),
+    ]
+
+
+@pytest.mark.parametrize(("pattern", "side"), [("w", "in_shardings"), ("out", "out_shardings")])
+def test_a_pin_that_contradicts_it_is_an_error_that_names_both(pattern: str, side: str) -> None:
+    pin = Pin(pattern, '[{"x", "y"}, {}]', source="mine")
+    with pytest.raises(InfeasibleError) as caught:
+        planned(jitted, W, X, constraints=[pin])
+    assert f"{side} of jax.jit(step): pin {pattern}" in str(caught.value)
+    assert "mine: pin" in str(caught.value)
+
+
+def test_an_argument_that_nothing_reads_lies_there_too() -> None:
+    f = jax.jit(lambda w, x: jnp.tanh(x), in_shardings=(named("x", "y"), None))
+    assert planned(f, W, X)["w"] == '[{"x"}, {"y"}]'
+
+
+def test_a_sharding_on_devices_in_another_order_takes_one_permute_at_the_border() -> None:
+    there = named("y", devices=np.array(jax.devices())[[3, 1, 2, 0, 7, 5, 6, 4]])
+    f = jax.jit(jnp.tanh, in_shardings=there, out_shardings=there)
+    ours = named().mesh
+    found = planned(f, X, mesh=ours, carry=False)
+    assert sorted(found.collectives["where"]) == ["output out to its order of devices", "x from its order of devices"]
+    assert found.out_shardings.is_equivalent_to(there, 2)
+
+
+def test_two_results_that_are_one_value_lie_apart() -> None:
+    f = jax.jit(lambda x: (2 * x,) * 2, out_shardings=(named("x"), named(None, "y")))
+    found = planned(f, X)
+    assert (found["out/0"], found["out/1"]) == ('[{"x"}, {}]', '[{}, {"y"}]')
+
+
+@pytest.mark.parametrize("choice", ["hints", "ignore"])
+def test_what_is_said_of_shardings_in_the_code_holds_for_it(choice: str) -> None:
+    assert not planned(jitted, W, X, in_code=choice).statements
+
+
+def test_an_argument_of_a_jit_inside_may_lie_otherwise() -> None:
+    found = planned(lambda x: 1 + jax.jit(jnp.tanh, in_shardings=named("x"))(x), X, constraints=[Pin("x", "[{}, {}]")])
+    assert found["x"] == "[{}, {}]"
+
+
+@pytest.mark.parametrize("left_out", range(3))
+def test_a_plan_that_leaves_one_of_them_out_is_told(left_out: int) -> None:
+    told = planned(jitted, W, X).to_dict()
+    del told["statements"][left_out]
+    assert any("is not among the plan's statements" in f.text for f in check_plan(told).findings)
+
+
+def test_a_plan_is_verified_while_a_mesh_is_set() -> None:
+    with jax.set_mesh(named().mesh):
+        asked: dict[str, Any] = {"mesh": {"all": 8}, "hardware": "tpu_v5e"}
+        checked = autoshard.plan(jitted, W, X, **asked).verify(jitted, W, X, **asked)
+    assert checked.ok
