@@ -18,9 +18,13 @@ AXES = {"x": 2, "y": 4}
 W, X = f32(64, 128), f32(32, 64)
 
 
+def grid(devices: Any = None) -> Mesh:
+    whole = np.array(jax.devices()[:8] if devices is None else devices).reshape(2, 4)
+    return Mesh(whole, ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+
+
 def named(*spec: Any, devices: Any = None) -> NamedSharding:
-    grid = np.array(jax.devices()[:8] if devices is None else devices).reshape(2, 4)
-    return NamedSharding(Mesh(grid, ("x", "y"), axis_types=(AxisType.Auto,) * 2), P(*spec))
+    return NamedSharding(grid(devices), P(*spec))
 
 
 def step(w: Any, x: Any) -> Any:
@@ -82,8 +86,7 @@ def test_an_argument_that_nothing_reads_lies_there_too() -> None:
 def test_a_sharding_on_devices_in_another_order_takes_one_permute_at_the_border() -> None:
     there = named("y", devices=np.array(jax.devices())[[3, 1, 2, 0, 7, 5, 6, 4]])
     f = jax.jit(jnp.tanh, in_shardings=there, out_shardings=there)
-    ours = named().mesh
-    found = planned(f, X, mesh=ours, carry=False)
+    found = planned(f, X, mesh=grid(), carry=False)
     assert sorted(found.collectives["where"]) == ["output out to its order of devices", "x from its order of devices"]
     assert found.out_shardings.is_equivalent_to(there, 2)
 
@@ -112,7 +115,7 @@ def test_a_plan_that_leaves_one_of_them_out_is_told(left_out: int) -> None:
 
 
 def test_a_plan_is_verified_while_a_mesh_is_set() -> None:
-    with jax.set_mesh(named().mesh):
+    with jax.set_mesh(grid()):
         asked: dict[str, Any] = {"mesh": {"all": 8}, "hardware": "tpu_v5e"}
         checked = autoshard.plan(jitted, W, X, **asked).verify(jitted, W, X, **asked)
     assert checked.ok

@@ -17,6 +17,23 @@ from autoshard.errors import UnsupportedError
 from autoshard.frontends.draft import Scalar
 from autoshard.program.types import TensorType
 
+CALLS = {
+    "jit": ("jaxpr",),
+    "pjit": ("jaxpr",),
+    "closed_call": ("call_jaxpr",),
+    "eval_jaxpr": ("call_jaxpr",),
+    "core_closed_call": ("call_jaxpr",),
+    "core_call": ("call_jaxpr",),
+    "call": ("call_jaxpr",),
+    "custom_jvp_call": ("call_jaxpr",),
+    "custom_vjp_call": ("call_jaxpr", "fun_jaxpr"),
+    "custom_vjp_call_jaxpr": ("fun_jaxpr", "call_jaxpr"),
+    "custom_vmap_call": ("call",),
+    "composite": ("jaxpr",),
+    "remat_opt": ("fwd_jaxpr",),
+}
+"""Calls that are inlined, with the parameter that holds the callee."""
+
 
 def is_extended(dtype: Any) -> bool:
     """Whether elements are no numbers but, say, typed random keys."""

@@ -65,10 +65,57 @@ def is_stated(sharding: Any) -> bool:
 def is_empty_reshard(sharding: Any) -> bool:
     """Whether a `reshard` to a sharding does nothing: there is no axis in it whose shardings are part of types.
 
-    Differentiation leaves such ones behind.
+    Differentiation leaves such ones behind, and `auto_axes` makes them of its operands: where some axes are automatic,
+    those that cut nothing repeat the type of an operand, which is traced without a sharding.
     """
     mesh = getattr(sharding, "mesh", None)
-    return mesh is not None and (mesh.empty or bool(getattr(mesh, "are_all_axes_auto", False)))
+    if mesh is None or mesh.empty:
+        return mesh is not None
+    cuts = any(entry is not None for entry in sharding.spec)
+    return _is_auto(mesh) or (_is_partly_auto(mesh) and not cuts)
+
+
+def open_dims(sharding: Any, rank: int, scope: str) -> tuple[int, ...]:
+    """Dimensions that a sharding of explicit mode leaves open though its spec has them whole.
+
+    Automatic axes may cut all of them. Under `vmap`, one is that of the batch: JAX has it cut as the operands are,
+    which are traced without shardings.
+    """
+    if _is_partly_auto(getattr(sharding, "mesh", None)):
+        return tuple(range(rank))
+    entries = (*sharding.spec, *[None] * (rank - len(sharding.spec)))
+    return tuple(k for k, entry in enumerate(entries) if entry is None) if "vmap(" in scope else ()
+
+
+def stated_of_result(eqn: Any, scope: str) -> tuple[list[Any] | None, tuple[int, ...]]:
+    """The sharding that an op of explicit mode states of its result (``out_sharding=``), else None; and what is open.
+
+    Those of backward passes, and of arrays that are broadcast like another one, follow from types.
+    """
+    kind, params = str(eqn.primitive.name), eqn.params
+    stated = params.get("out_sharding") or (params.get("sharding") if kind in _OF_RESULT else None)
+    if not isinstance(stated, NamedSharding) or stated.mesh.empty or _is_auto(stated.mesh) or "transpose(" in scope:
+        return None, ()
+    opened = open_dims(stated, len(eqn.outvars[0].aval.shape), scope)
+    if kind != "broadcast_in_dim" or not eqn.invars[0].aval.shape:
+        return [stated], opened
+    entries = (*stated.spec, *[None] * (len(params["shape"]) - len(stated.spec)))
+    like: list[Any] = [None] * len(entries)
+    for dim, entry in zip(params["broadcast_dimensions"], eqn.invars[0].aval.sharding.spec, strict=False):
+        like[dim] = entry
+    return (None, ()) if list(entries) == like else ([stated], opened)
+
+
+_OF_RESULT = frozenset({"reshape", "iota", "broadcast_in_dim"})
+"""Primitives whose parameter ``sharding`` is that of the result."""
+
+
+def _is_auto(mesh: Any) -> bool:
+    return bool(getattr(mesh, "are_all_axes_auto", False))
+
+
+def _is_partly_auto(mesh: Any) -> bool:
+    return bool(getattr(mesh, "auto_axes", ())) and not _is_auto(mesh)
 
 
 def why_ignored(sharding: Any) -> str:

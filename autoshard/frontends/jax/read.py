@@ -12,6 +12,7 @@ from jax.extend import core as jax_core
 from autoshard.frontends.draft import DraftBlock, DraftOp, DraftValue, Scalar, literal
 from autoshard.frontends.jax.effects import is_debug, left_out, refuse_effects
 from autoshard.frontends.jax.facts import (
+    CALLS,
     collective_attrs,
     dtype_name,
     is_extended,
@@ -25,7 +26,14 @@ from autoshard.frontends.jax.facts import (
 from autoshard.frontends.jax.implementations import Implementations
 from autoshard.frontends.jax.kernels import called_facts, is_kernel, kernel_facts
 from autoshard.frontends.jax.placement import KIND as CONSTRAINT
-from autoshard.frontends.jax.placement import constraint_attrs, is_empty_reshard, is_stated, why_ignored
+from autoshard.frontends.jax.placement import (
+    constraint_attrs,
+    is_empty_reshard,
+    is_stated,
+    open_dims,
+    stated_of_result,
+    why_ignored,
+)
 from autoshard.frontends.jax.rewritten import barrier_primitive, with_scalar_predicate
 from autoshard.frontends.jax.rolls import ROLL, Roll, find_rolls
 from autoshard.frontends.jax.scalars import known_scalar
@@ -35,22 +43,6 @@ from autoshard.frontends.jax.trip_count import while_trips
 from autoshard.program.program import ALIKE, BORDER, Origin
 from autoshard.rules.kernels import CALLED_KERNELS
 
-# Calls that are inlined, with the parameter that holds the callee.
-_CALLS = {
-    "jit": ("jaxpr",),
-    "pjit": ("jaxpr",),
-    "closed_call": ("call_jaxpr",),
-    "eval_jaxpr": ("call_jaxpr",),
-    "core_closed_call": ("call_jaxpr",),
-    "core_call": ("call_jaxpr",),
-    "call": ("call_jaxpr",),
-    "custom_jvp_call": ("call_jaxpr",),
-    "custom_vjp_call": ("call_jaxpr", "fun_jaxpr"),
-    "custom_vjp_call_jaxpr": ("fun_jaxpr", "call_jaxpr"),
-    "custom_vmap_call": ("call",),
-    "composite": ("jaxpr",),
-    "remat_opt": ("fwd_jaxpr",),
-}
 _CHOICES = frozenset({"cond", "select_n"})
 _REMAT = frozenset({"remat", "remat2", "checkpoint"})
 _PLACEMENT = frozenset({"sharding_constraint", "device_put", "layout_constraint", "reshard", "shard_alike"})
@@ -157,8 +149,8 @@ class JaxprReader(ShardMapReader):
         if kind in CALLED_KERNELS and any(fnmatchcase(str(params["name"]), name) for name in self._kernels):
             refuse_effects(eqn, describe(here))
             return self._entered(frame, DraftOp(kind, operands, [], attrs={"kernel": called_facts(eqn)}), eqn, here)
-        if kind in _CALLS:
-            callee = next((params[p] for p in _CALLS[kind] if p in params), None)
+        if kind in CALLS:
+            callee = next((params[p] for p in CALLS[kind] if p in params), None)
             if callee is not None:
                 operands = self._placed_by_jit(frame, eqn, operands, "in_shardings", here)
                 named = named_site(here, callee, params.get("name"))
@@ -195,7 +187,9 @@ class JaxprReader(ShardMapReader):
         if is_kernel(kind):
             known = {k: self._arrays[v] for k, v in enumerate(operands) if v in self._arrays}
             op.attrs = {"kernel": kernel_facts(eqn, known)}
-        return self._entered(frame, op, eqn, here, params)
+        results = self._entered(frame, op, eqn, here, params)
+        stated, opened = stated_of_result(eqn, here.scope)
+        return self._placed(frame, eqn, results, stated, f"out_sharding at {describe(here)}", here, opened)
 
     def _roll(self, frame: Frame, eqn: Any, operand: DraftValue, roll: Roll, site: Site) -> list[DraftValue]:
         op = DraftOp("roll", [operand], [])
@@ -322,10 +316,13 @@ class JaxprReader(ShardMapReader):
         if params.get("layout") is not None:
             self._warn(f"the layout of {stated_by} is ignored")
         sharding = params.get("dst_sharding" if kind == "reshard" else "sharding")
-        if kind == "reshard" and is_empty_reshard(sharding):
-            return operands
+        opened = sorted(params.get("unconstrained_dims", ()))
+        if kind == "reshard":
+            if is_empty_reshard(sharding):
+                return operands
+            opened = open_dims(sharding, operands[0].type.rank, here.scope)
         stated = params["devices"] if kind == "device_put" else [sharding] * len(operands)
-        return self._placed(frame, eqn, operands, stated, stated_by, here, sorted(params.get("unconstrained_dims", ())))
+        return self._placed(frame, eqn, operands, stated, stated_by, here, opened)
 
     def _placed_by_jit(
         self, frame: Frame, eqn: Any, values: list[DraftValue], side: str, here: Site
