@@ -238,12 +238,12 @@ def _placed(value: Any, sharding: Any) -> Any:
     import jax
     from jax.core import Tracer
 
-    from autoshard.interop.place import place_tree
+    from autoshard.interop.place import place_tree, renamed
 
     if isinstance(value, Tracer):
         return value
     if isinstance(value, jax.Array) and value.sharding.is_equivalent_to(sharding, value.ndim):
-        return value
+        return renamed(value, sharding)
     if not sharding.is_fully_addressable:
         return place_tree(value, sharding) if hasattr(value, "dtype") else value
     return jax.device_put(value, sharding)

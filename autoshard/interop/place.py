@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.core import Tracer
+from jax.sharding import NamedSharding
 
 
 def place(value: Any, sharding: jax.sharding.Sharding) -> jax.Array:
@@ -42,19 +43,38 @@ def _placed(value: Any, sharding: jax.sharding.Sharding) -> jax.Array:
 def put_where_wanted(values: Any, shardings: Any) -> Any:
     """A pytree with its numbers and arrays of the host, and arrays on a device by chance, in the wanted shardings.
 
-    Arrays that were put where they are stay there; tracers are as they were, and Python numbers where other processes
-    have devices too. A number is weakly typed there as well. A jitted function then gets the same from the first step
-    of a loop as from the second, and is compiled for both at once.
+    Arrays that were put where they are stay there, under the names of the wanted mesh where they lie as wanted; tracers
+    are as they were, and Python numbers where other processes have devices too. A number is weakly typed there as well.
+    A jitted function then gets the same from the first step of a loop as from the second, and is compiled for both at
+    once.
     """
 
     def one(value: Any, sharding: jax.sharding.Sharding) -> Any:
-        if isinstance(value, Tracer) or (isinstance(value, jax.Array) and value.committed):
+        if isinstance(value, Tracer):
             return value
+        if isinstance(value, jax.Array) and value.committed:
+            return renamed(value, sharding)
         if not hasattr(value, "dtype") and not (isinstance(value, Number) and sharding.is_fully_addressable):
             return value
         return jax.device_put(value, sharding) if sharding.is_fully_addressable else _placed(value, sharding)
 
     return jax.tree.map(one, values, shardings)
+
+
+def renamed(value: jax.Array, sharding: jax.sharding.Sharding) -> jax.Array:
+    """An array that lies as a sharding says, on that sharding's mesh; any other one as it is. Nothing moves.
+
+    The axes of a mesh are part of what a jitted function is compiled for, and an array of the user's own mesh has other
+    ones than what the function returns where the plan cuts an axis into parts.
+    """
+    there = value.sharding
+    if not isinstance(there, NamedSharding) or not isinstance(sharding, NamedSharding) or there.mesh == sharding.mesh:
+        return value
+    if not value.is_fully_addressable or not there.mesh.are_all_axes_auto:
+        return value
+    if not there.is_equivalent_to(sharding, value.ndim):
+        return value
+    return jax.device_put(value, sharding)
 
 
 def with_own_buffers(values: Any, given: Any, donated: Collection[int]) -> Any:
