@@ -7,7 +7,7 @@ not go through the op are free (S4.5), and uses of the result may reshard it aga
 from collections.abc import Iterable, Sequence
 
 from autoshard.constraints.groups import MatchedGroup
-from autoshard.constraints.other_mesh import on_other_mesh
+from autoshard.constraints.other_mesh import by_name, on_other_mesh
 from autoshard.constraints.patterns import line_of
 from autoshard.constraints.pin import MatchedPin
 from autoshard.constraints.shard_map import manual_statements
@@ -59,9 +59,9 @@ def statements_in_code(program: Program, mesh: Mesh) -> tuple[tuple[MatchedPin, 
                 values = tuple(v for v in values if v != value)
             pins.append(MatchedPin(name, other.sharding, values, outputs, where, **said))
             continue
-        _known_axes(op, mesh, where)
+        text = _by_name(op, mesh, where)
         try:
-            sharding = TensorSharding.from_text(op.attrs["sharding"], mesh)
+            sharding = TensorSharding.from_text(text, mesh)
             faults = sharding.violations(mesh, program.type_of(value).shape, what=str(program.type_of(value)))
         except ShardingError as error:
             faults = [str(error)]
@@ -69,6 +69,8 @@ def statements_in_code(program: Program, mesh: Mesh) -> tuple[tuple[MatchedPin, 
             raise ShardingError(f"{where}: the sharding constraint in the code cannot hold: {'; '.join(faults)}")
         pins.append(MatchedPin(name, sharding, values, outputs, where))
         for name, size in op.attrs["mesh_axes"]:
+            if name not in mesh.axis_names:
+                continue
             planned = mesh.axis_sizes[mesh.axis_names.index(name)]
             if planned != size:
                 notes[f"constraints in the code were written for {name}={size}; here the axis has size {planned}"] = (
@@ -145,10 +147,11 @@ def check_devices(stated: Iterable[tuple[str | None, Sequence[int], str]]) -> No
         first = first or (ids, where)
 
 
-def _known_axes(op: Op, mesh: Mesh, where: str) -> None:
-    missing = [name for name, _ in op.attrs["mesh_axes"] if name not in mesh.axis_names]
+def _by_name(op: Op, mesh: Mesh, where: str) -> str:
+    text, missing = by_name(op.attrs["sharding"], op.attrs["mesh_axes"], mesh)
     if missing:
         raise UnsupportedError(
             f"{where}: a sharding constraint in the code uses mesh axes {missing}, which the planning mesh {mesh} does "
             "not have; give the plan a mesh with these axes, or take the constraint out"
         )
+    return text

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard.constraints import MatchedPin, Pin
 from autoshard.constraints.in_code import check_devices, on_other_mesh
+from autoshard.constraints.other_mesh import by_name
 from autoshard.constraints.patterns import Addresses
 from autoshard.constraints.restrictions import MEMORY_KINDS
 from autoshard.costmodels.machine import Machine
@@ -189,13 +190,13 @@ def pins_of_specs(traced: TracedFunction, mesh: Mesh) -> tuple[MatchedPin, ...]:
             )  # fmt: skip
             _check_fits(program, value, other.sharding, mesh, where)
             continue
-        missing = [axis for axis in stated.axes if axis not in mesh.axis_names]
+        text, missing = by_name(stated.sharding, stated.axes, mesh)
         if missing:
             raise UnsupportedError(
                 f"{where} comes with a sharding over mesh axes {missing}, which the planning mesh {mesh} does "
                 "not have; give the plan a mesh with these axes, or the argument without a sharding"
             )
-        sharding = TensorSharding.from_text(stated.sharding, mesh)
+        sharding = TensorSharding.from_text(text, mesh)
         _check_fits(program, value, sharding, mesh, where)
         pins.append(MatchedPin(name, sharding, (value,), (), where))
     return tuple(pins)

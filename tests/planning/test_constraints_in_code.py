@@ -309,3 +309,27 @@ def test_the_checker_finds_a_constraint_that_the_plan_does_not_list() -> None:
     data = planned(constrained("x", "y"), *MLP).to_dict()
     data["statements"] = []
     assert any("sharding constraint in the code" in str(f) for f in check_plan(data).findings)
+
+
+def of_one_device(*spec: Any) -> NamedSharding:
+    return NamedSharding(mesh(x=2, one=1, y=2), P(*spec))
+
+
+@pytest.mark.parametrize("spec", [(("x", "one"), "y"), (("one", "x"), "y"), (("one", "x", "one_more"), "y")], ids=str)
+def test_an_axis_of_size_1_that_the_planning_mesh_lacks_cuts_nothing(spec: Any) -> None:
+    there = NamedSharding(mesh(x=2, one=1, one_more=1, y=2), P(*spec))
+
+    def f(w: Any, x: Any) -> Any:
+        return jax.lax.with_sharding_constraint(x @ w, there)
+
+    assert forms(planned(f, f32(64, 128), f32(32, 64))) == ['[{"x"}, {"y"}]']
+
+
+def test_an_argument_may_come_with_an_axis_of_size_1_that_the_planning_mesh_lacks() -> None:
+    x = jax.ShapeDtypeStruct((32, 64), jnp.float32, sharding=of_one_device("one", "y"))
+    assert planned(jnp.tanh, x)["x"] == '[{}, {"y"}]'
+
+
+def test_an_axis_of_size_1_cuts_as_the_axis_of_that_name_on_the_planning_mesh() -> None:
+    x = jax.ShapeDtypeStruct((32, 64), jnp.float32, sharding=of_one_device("one", "y"))
+    assert plan(jnp.tanh, x, mesh={"one": 4, "y": 2}, hardware="tpu_v5e")["x"] == '[{"one"}, {"y"}]'

@@ -35,12 +35,12 @@ _MOST_BYTES = 2**53
 class StatedSharding:
     """A sharding that an argument came with.
 
-    sharding: its text. axes: the mesh axes that it uses. mesh, devices: as for a constraint in the code (see
-    `autoshard.frontends.jax.placement`).
+    sharding: its text. axes: the mesh axes that it uses, with their sizes. mesh, devices: as for a constraint in the
+    code (see `autoshard.frontends.jax.placement`).
     """
 
     sharding: str
-    axes: tuple[str, ...]
+    axes: tuple[tuple[str, int], ...]
     mesh: str | None = None
     devices: tuple[int, ...] = ()
 
@@ -362,8 +362,7 @@ def _sharding_of(leaf: Any, where: str) -> StatedSharding | None:
     attrs = constraint_attrs(leaf.sharding, len(leaf.shape), (), where)
     if attrs is None:
         return None
-    axes = tuple(n for n, _ in attrs["mesh_axes"])
-    return StatedSharding(attrs["sharding"], axes, attrs.get("mesh"), attrs.get("devices", ()))
+    return StatedSharding(attrs["sharding"], attrs["mesh_axes"], attrs.get("mesh"), attrs.get("devices", ()))
 
 
 def _output_names(result: Any, call: Call) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Do the shardings hold that the function itself states (ops ``sharding_constraint``), and does the plan say so?"""
 
+import re
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -29,6 +30,9 @@ def check_in_code(plan: Any, flow: Flow, findings: Findings) -> None:
             if not any(s.get("mesh") == op.attrs["mesh"] and s.get("stated") == text for s in said):
                 findings.add("statements", f"{what} on {op.attrs['mesh']} is not among the plan's statements")
             continue  # `check_orders` checks that statements on other meshes hold
+        lacking = [n for n, size in op.attrs.get("mesh_axes", ()) if size == 1 and n not in plan["mesh"]["axes"]]
+        for name in lacking:  # an axis of size 1 cuts nothing
+            text = re.sub(rf'(, *)?"{re.escape(name)}"(?(1)|(, *)?)', "", text)
         try:
             pin = read_pin(text, mesh)
         except Impossible as error:
