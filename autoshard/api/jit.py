@@ -250,12 +250,18 @@ def _placed(value: Any, sharding: Any) -> Any:
 
 
 def _types(tree: Any) -> Any:
-    """The same tree with shapes and dtypes for arrays: where an argument lies is no statement about the plan."""
+    """The same tree with shapes and dtypes for arrays: where an argument lies is no statement about the plan, though in
+    explicit mode it is a part of its type.
+    """
     import jax
+
+    from autoshard.frontends.jax.stated import Lying, explicit_sharding
 
     def one(leaf: Any) -> Any:
         if not isinstance(leaf, jax.Array):
             return leaf
+        if (sharding := explicit_sharding(leaf)) is not None:
+            return Lying(leaf.shape, leaf.dtype, sharding, getattr(leaf, "weak_type", False))
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=getattr(leaf, "weak_type", False))
 
     return jax.tree.map(one, tree)

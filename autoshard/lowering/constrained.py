@@ -14,7 +14,7 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from jax.sharding import Mesh as JaxMesh
 
 from autoshard.errors import UnsupportedError
-from autoshard.frontends.jax.interpret import bind_op
+from autoshard.frontends.jax.interpret import bind_local, bind_op
 from autoshard.lowering.arguments import flat_arguments
 from autoshard.lowering.contexts import check_meshes, on_mesh
 from autoshard.lowering.interpret import LocalInterpreter
@@ -81,7 +81,9 @@ class ConstrainedInterpreter(LocalInterpreter):
             return self.defined(op.results, list(operands))
         jax_op = self.jax_ops[op.id]
         operands = safe_operands(op, jax_op.params, operands, self.mesh, op.id in self.sharing)
-        return self.defined(op.results, list(safe_results(op, jax_op.params, bind_op(jax_op, operands), self.mesh)))
+        with jax_op.ctx.manager, on_mesh(self.mesh):  # the function may have been traced while another one was set
+            results = bind_local(jax_op, operands)
+        return self.defined(op.results, list(safe_results(op, jax_op.params, results, self.mesh)))
 
     def kernel(self, op: Op, operands: Sequence[Any]) -> list[Any]:
         """Results of a custom kernel, which XLA cannot cut: a `shard_map` of its own, cut as planned."""

@@ -1,48 +1,33 @@
 """JAX functions as programs: traced with abstract values, named by pytree path, never executed."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 from jax import tree_util
-from jax.core import Tracer
 
-from autoshard.errors import InputError, ShardingError, UnsupportedError
+from autoshard.errors import InputError, UnsupportedError
 from autoshard.frontends.draft import DraftOp, mark_zeros, number, prune
 from autoshard.frontends.jax.calls import Call, Options, argument_names, read_call
 from autoshard.frontends.jax.dead_work import LiveWork
 from autoshard.frontends.jax.effects import effects_given
 from autoshard.frontends.jax.equal import merge_equal
-from autoshard.frontends.jax.facts import is_extended, key_of
+from autoshard.frontends.jax.facts import key_of
 from autoshard.frontends.jax.in_place import UPDATED
 from autoshard.frontends.jax.names import path_of, paths_of, unique
 from autoshard.frontends.jax.parts import Loop, Parts, parts_given
-from autoshard.frontends.jax.placement import constraint_attrs, lone_groups
+from autoshard.frontends.jax.placement import lone_groups
 from autoshard.frontends.jax.read import JaxOp, JaxprReader
+from autoshard.frontends.jax.stated import StatedSharding, abstracted, lies, stated_by, traced_with
 from autoshard.program.program import Origin, Program, Value
 from autoshard.program.rule import ShardingRule
 from autoshard.program.types import TensorType
 
-__all__ = ["JaxOp", "Options", "TracedFunction", "argument_names", "trace"]
+__all__ = ["JaxOp", "Options", "StatedSharding", "TracedFunction", "argument_names", "trace"]
 
 _MOST_BYTES = 2**53
-
-
-@dataclass(frozen=True, slots=True)
-class StatedSharding:
-    """A sharding that an argument came with.
-
-    sharding: its text. axes: the mesh axes that it uses, with their sizes. mesh, devices: as for a constraint in the
-    code (see `autoshard.frontends.jax.placement`).
-    """
-
-    sharding: str
-    axes: tuple[tuple[str, int], ...]
-    mesh: str | None = None
-    devices: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,24 +84,6 @@ class TracedFunction:
         return names
 
 
-_ASKS_FOR_SHARDED = ("does not match the specs of the input", "can only refer to Auto axes of the mesh")
-"""What JAX says of axes of type Explicit, by which arguments have to be sharded when a function is traced."""
-
-
-@contextmanager
-def _explicit_axes_told() -> Iterator[None]:
-    try:
-        yield
-    except ValueError as error:
-        if not any(words in str(error) for words in _ASKS_FOR_SHARDED):
-            raise
-        raise InputError(
-            f"{error}\nA function is planned with arguments that are not sharded yet: make the mesh in it with axes of "
-            "type Auto, jax.make_mesh(sizes, names, axis_types=(jax.sharding.AxisType.Auto,) * len(names)); by default "
-            "its axes are Explicit"
-        ) from error
-
-
 def trace(
     f: Callable[..., Any],
     *specs: Any,
@@ -164,11 +131,10 @@ def trace(
     call = read_call(f, specs, keywords or {}, Options(donate_argnums, static_argnums, static_argnames), argnames)
     names = [call.names[k] for k in call.open]
     arrays = call.arrays(call.arguments)
-    abstract = tuple(tree_util.tree_map(_abstract, spec) for spec in arrays)
+    abstract = tuple(tree_util.tree_map(abstracted, spec) for spec in arrays)
     in_tree = tree_util.tree_structure(abstract)
     function = call.traced()
-    with _explicit_axes_told():
-        traced = jax.jit(function).trace(*abstract)
+    traced = traced_with(function, arrays, abstract)
     parts = Parts(parts_given(loop_parts), kernels)
     jaxpr = parts.rewritten(_without_high_level_types(traced))
     reader = JaxprReader(effects_given(effects), kernels)
@@ -217,12 +183,12 @@ def trace(
     return TracedFunction(
         program, numbered.origins, consts, in_tree, traced.out_tree, in_types, f if call.plain else function,
         tuple(bool(getattr(a, "weak_type", False)) for a in jaxpr.out_avals),
-        tuple(_stated(leaf, n) for leaf, n in zip(tree_util.tree_leaves(arrays), input_names, strict=True)),
+        tuple(stated_by(leaf, n) for leaf, n in zip(tree_util.tree_leaves(arrays), input_names, strict=True)),
         None if call.plain else call,
         loops,
         in_parts,
         parts.notes(),
-        tuple(_lies(leaf) for leaf in tree_util.tree_leaves(arrays)),
+        tuple(lies(leaf) for leaf in tree_util.tree_leaves(arrays)),
     )  # fmt: skip
 
 
@@ -331,38 +297,6 @@ def _name(f: Any) -> str:
     while isinstance(f, functools.partial):
         f = f.func
     return getattr(f, "__name__", None) or type(f).__name__
-
-
-def _abstract(x: Any) -> Any:
-    """A leaf as an abstract array; Python scalars stay, because `jax.jit` types them weakly."""
-    if not hasattr(x, "shape"):
-        return x
-    dtype = x.dtype if is_extended(x.dtype) else jax.dtypes.canonicalize_dtype(x.dtype)
-    return jax.ShapeDtypeStruct(x.shape, dtype, weak_type=getattr(x, "weak_type", False))
-
-
-def _stated(leaf: Any, name: str) -> StatedSharding | None:
-    """The sharding that a leaf states. An array states none: it lies somewhere, but that is no statement."""
-    if not isinstance(leaf, jax.ShapeDtypeStruct) or leaf.sharding is None:
-        return None
-    return _sharding_of(leaf, f"argument {name}")
-
-
-def _lies(leaf: Any) -> StatedSharding | None:
-    """The sharding of an array on several devices, in their own memory."""
-    if not isinstance(leaf, jax.Array) or isinstance(leaf, Tracer) or len(leaf.sharding.device_set) < 2:
-        return None
-    try:
-        return _sharding_of(leaf, "")
-    except (ShardingError, UnsupportedError):
-        return None
-
-
-def _sharding_of(leaf: Any, where: str) -> StatedSharding | None:
-    attrs = constraint_attrs(leaf.sharding, len(leaf.shape), (), where)
-    if attrs is None:
-        return None
-    return StatedSharding(attrs["sharding"], attrs["mesh_axes"], attrs.get("mesh"), attrs.get("devices", ()))
 
 
 def _output_names(result: Any, call: Call) -> tuple[str, ...]:

@@ -246,8 +246,11 @@ def runnable_from(
     **options: Any,
 ) -> Runnable:
     """The function that a caller passes, to be run with random arguments. options: those of `trace`."""
+    import jax
+
     from autoshard.frontends.jax.calls import by_position
     from autoshard.frontends.jax.function import trace
+    from autoshard.frontends.jax.stated import typed_like
     from autoshard.verify.runs.numeric import arguments_like
 
     traced = trace(f, *specs, argnames=argnames, name=name, **options)
@@ -255,7 +258,7 @@ def runnable_from(
         specs = traced.call.arrays(traced.call.arguments)
     else:
         specs = by_position(f, len(traced.arguments), specs, dict(options.get("keywords") or {}))
-    return Runnable(traced, traced.function, lambda: arguments_like(specs))
+    return Runnable(traced, traced.function, lambda: jax.tree.map(typed_like, arguments_like(specs), specs))
 
 
 def _without_zeros(state: Any) -> Any:

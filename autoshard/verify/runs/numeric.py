@@ -180,7 +180,8 @@ def nudged(args: Sequence[Any], seed: int, least: float = 0.0) -> tuple[Any, ...
         wide = np.complex128 if jax.numpy.issubdtype(x.dtype, jax.numpy.complexfloating) else np.float64
         exact = np.asarray(x).astype(wide)
         size = np.where(np.abs(exact) < least, least, exact)
-        return jax.numpy.asarray((exact + size * step).astype(x.dtype))
+        changed = jax.numpy.asarray((exact + size * step).astype(x.dtype))
+        return jax.device_put(changed, x.sharding) if getattr(x, "committed", False) else changed
 
     return tuple(jax.tree.map(moved, tuple(args)))
 

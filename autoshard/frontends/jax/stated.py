@@ -1,0 +1,126 @@
+"""Shardings that arguments come with, and tracing with arguments that have none or, in explicit mode, have these."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax import tree_util
+from jax.core import Tracer
+from jax.sharding import NamedSharding
+
+from autoshard.errors import InputError, ShardingError, UnsupportedError
+from autoshard.frontends.jax.facts import is_extended
+from autoshard.frontends.jax.placement import constraint_attrs
+
+
+@dataclass(frozen=True, slots=True)
+class StatedSharding:
+    """A sharding that an argument came with.
+
+    sharding: its text. axes: the mesh axes that it uses, with their sizes. mesh, devices: as for a constraint in the
+    code (see `autoshard.frontends.jax.placement`).
+    """
+
+    sharding: str
+    axes: tuple[tuple[str, int], ...]
+    mesh: str | None = None
+    devices: tuple[int, ...] = ()
+
+
+_ASKS_FOR_SHARDED = ("does not match the specs of the input", "can only refer to Auto axes of the mesh")
+"""What JAX says of axes of type Explicit, by which arguments have to be sharded when a function is traced."""
+
+
+@contextmanager
+def _explicit_axes_told() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        if not any(words in str(error) for words in _ASKS_FOR_SHARDED):
+            raise
+        raise InputError(
+            f"{error}\nA function is planned with arguments that are not sharded yet: make the mesh in it with axes of "
+            "type Auto, jax.make_mesh(sizes, names, axis_types=(jax.sharding.AxisType.Auto,) * len(names)); by default "
+            "its axes are Explicit. Or give arguments that come with shardings on such a mesh, "
+            "jax.ShapeDtypeStruct(shape, dtype, sharding=...)"
+        ) from error
+
+
+def traced_with(function: Callable[..., Any], arrays: Sequence[Any], abstract: Sequence[Any]) -> Any:
+    """A function traced with arguments that have no shardings (`abstract`).
+
+    In explicit mode JAX refuses some functions so, in which values of the arguments meet others whose sharding is
+    stated: these are traced with the shardings that `arrays` come with.
+    """
+    try:
+        with _explicit_axes_told():
+            return jax.jit(function).trace(*abstract)
+    except Exception:  # JAX has several for types that do not fit
+        typed = tuple(tree_util.tree_map(_typed, one) for one in arrays)
+        if not any(getattr(leaf, "sharding", None) is not None for leaf in tree_util.tree_leaves(typed)):
+            raise
+        return jax.jit(function).trace(*typed)
+
+
+def explicit_sharding(x: Any) -> NamedSharding | None:
+    """The sharding of a leaf where it is part of its type."""
+    sharding = None if isinstance(x, Tracer) else getattr(x, "sharding", None)
+    return sharding if isinstance(sharding, NamedSharding) and sharding.mesh.explicit_axes else None
+
+
+@dataclass(frozen=True, slots=True)
+class Lying:
+    """Shape and type of an array that lies somewhere, which is no statement about the plan."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    sharding: NamedSharding
+    weak_type: bool = False
+
+
+def typed_like(array: Any, x: Any) -> Any:
+    """An array of the type of another leaf: in explicit mode it lies there."""
+    sharding = explicit_sharding(x)
+    return array if sharding is None else jax.device_put(array, sharding)
+
+
+def _typed(x: Any) -> Any:
+    """A leaf as an abstract array, with its sharding where that is part of its type."""
+    leaf, sharding = abstracted(x), explicit_sharding(x)
+    if sharding is None:
+        return leaf
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=leaf.weak_type)
+
+
+def abstracted(x: Any) -> Any:
+    """A leaf as an abstract array; Python scalars stay, because `jax.jit` types them weakly."""
+    if not hasattr(x, "shape"):
+        return x
+    dtype = x.dtype if is_extended(x.dtype) else jax.dtypes.canonicalize_dtype(x.dtype)
+    return jax.ShapeDtypeStruct(x.shape, dtype, weak_type=getattr(x, "weak_type", False))
+
+
+def stated_by(leaf: Any, name: str) -> StatedSharding | None:
+    """The sharding that a leaf states. An array states none: it lies somewhere, but that is no statement."""
+    if not isinstance(leaf, jax.ShapeDtypeStruct) or leaf.sharding is None:
+        return None
+    return _sharding_of(leaf, f"argument {name}")
+
+
+def lies(leaf: Any) -> StatedSharding | None:
+    """The sharding of an array on several devices, in their own memory."""
+    if not isinstance(leaf, jax.Array) or isinstance(leaf, Tracer) or len(leaf.sharding.device_set) < 2:
+        return None
+    try:
+        return _sharding_of(leaf, "")
+    except (ShardingError, UnsupportedError):
+        return None
+
+
+def _sharding_of(leaf: Any, where: str) -> StatedSharding | None:
+    attrs = constraint_attrs(leaf.sharding, len(leaf.shape), (), where)
+    if attrs is None:
+        return None
+    return StatedSharding(attrs["sharding"], attrs["mesh_axes"], attrs.get("mesh"), attrs.get("devices", ()))
