@@ -119,3 +119,9 @@ def test_a_plan_is_verified_while_a_mesh_is_set() -> None:
         asked: dict[str, Any] = {"mesh": {"all": 8}, "hardware": "tpu_v5e"}
         checked = autoshard.plan(jitted, W, X, **asked).verify(jitted, W, X, **asked)
     assert checked.ok
+
+
+@pytest.mark.parametrize(("mesh", "told"), [({"all": 8}, True), (AXES, False), ({"a": 2, "b": 4}, False)], ids=str)
+def test_a_note_tells_of_statements_that_lie_on_parts_of_axes(mesh: dict[str, int], told: bool) -> None:
+    notes = planned(jitted, W, X, mesh=mesh).notes
+    assert any("a plan on the mesh of the statements may cost less" in note for note in notes) == told
