@@ -20,7 +20,23 @@ def notes_on_inputs(
     traced: TracedFunction, schedule: Schedule, statements: Sequence[Mapping[str, Any]]
 ) -> tuple[str, ...]:
     """Notes on arguments that lie otherwise than planned, and on those that JAX cannot store as planned."""
-    return (*_notes_on_arrays(traced, schedule, statements), *_notes_on_uneven(traced.program, schedule))
+    return (
+        *_notes_on_unread(traced),
+        *_notes_on_arrays(traced, schedule, statements),
+        *_notes_on_uneven(traced.program, schedule),
+    )
+
+
+def _notes_on_unread(traced: TracedFunction) -> tuple[str, ...]:
+    """A note on arguments whose shardings are of other kinds than those that name axes of a mesh."""
+    names = traced.in_unread
+    if not names:
+        return ()
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return (
+        f"arguments that come with shardings other than a NamedSharding, which state nothing: "
+        f"{', '.join(names[:_NAMED])}{more}; the plan decides where they lie",
+    )
 
 
 def _notes_on_arrays(

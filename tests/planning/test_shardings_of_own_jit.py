@@ -125,3 +125,9 @@ def test_a_plan_is_verified_while_a_mesh_is_set() -> None:
 def test_a_note_tells_of_statements_that_lie_on_parts_of_axes(mesh: dict[str, int], told: bool) -> None:
     notes = planned(jitted, W, X, mesh=mesh).notes
     assert any("a plan on the mesh of the statements may cost less" in note for note in notes) == told
+
+
+def test_an_argument_with_a_sharding_of_another_kind_is_told_to_state_nothing() -> None:
+    alone = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    notes = planned(jnp.tanh, jax.ShapeDtypeStruct((32, 64), jnp.float32, sharding=alone)).notes
+    assert any("other than a NamedSharding, which state nothing: x;" in note for note in notes)

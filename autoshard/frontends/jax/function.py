@@ -20,7 +20,7 @@ from autoshard.frontends.jax.names import path_of, paths_of, unique
 from autoshard.frontends.jax.parts import Loop, Parts, parts_given
 from autoshard.frontends.jax.placement import lone_groups
 from autoshard.frontends.jax.read import JaxOp, JaxprReader
-from autoshard.frontends.jax.stated import StatedSharding, abstracted, lies, stated_by, traced_with
+from autoshard.frontends.jax.stated import StatedSharding, abstracted, comes_unread, lies, stated_by, traced_with
 from autoshard.program.program import Origin, Program, Value
 from autoshard.program.rule import ShardingRule
 from autoshard.program.types import TensorType
@@ -45,6 +45,7 @@ class TracedFunction:
     out_weak: whether each output leaf is weakly typed.
     in_stated: the sharding of each input leaf that was a `ShapeDtypeStruct` with a `NamedSharding`, otherwise None.
     in_lies: the same of each leaf that was an array on several devices, which is no statement.
+    in_unread: names of input leaves that come with another kind of sharding, which states nothing.
     devices: those that it is planned for, in the order of their ids, where a mesh names them; None for those of JAX.
     loops: the loops that can run in parts, in order of their places in the code.
     in_parts: the same function traced with other parts of its loops. part_notes: a sentence on each loop that does
@@ -65,6 +66,7 @@ class TracedFunction:
     in_parts: Callable[[Sequence[int]], "TracedFunction"] | None = None
     part_notes: tuple[str, ...] = ()
     in_lies: tuple[StatedSharding | None, ...] = ()
+    in_unread: tuple[str, ...] = ()
     devices: tuple[Any, ...] | None = None
 
     @property
@@ -189,6 +191,7 @@ def trace(
         in_parts,
         parts.notes(),
         tuple(lies(leaf) for leaf in tree_util.tree_leaves(arrays)),
+        tuple(n for leaf, n in zip(tree_util.tree_leaves(arrays), input_names, strict=True) if comes_unread(leaf)),
     )  # fmt: skip
 
 

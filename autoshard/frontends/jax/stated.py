@@ -109,6 +109,12 @@ def stated_by(leaf: Any, name: str) -> StatedSharding | None:
     return _sharding_of(leaf, f"argument {name}")
 
 
+def comes_unread(leaf: Any) -> bool:
+    """Whether a leaf would state a sharding, and has one that says nothing of a mesh."""
+    stated = leaf.sharding if isinstance(leaf, jax.ShapeDtypeStruct) else None
+    return stated is not None and not isinstance(stated, NamedSharding)
+
+
 def lies(leaf: Any) -> StatedSharding | None:
     """The sharding of an array on several devices, in their own memory."""
     if not isinstance(leaf, jax.Array) or isinstance(leaf, Tracer) or len(leaf.sharding.device_set) < 2:
