@@ -364,3 +364,25 @@ def test_a_coroutine_is_refused_as_a_result():
 def test_what_is_no_function_is_refused():
     with pytest.raises(InputError, match="what is planned is a function, found 3"):
         autoshard.plan(3, X, **ASKED)
+
+
+def descend(state: Any, x: Any) -> Any:
+    return jax.tree.map(lambda s: s - x.sum() * s, state)
+
+
+@pytest.mark.parametrize(
+    ("options", "donated"), [({}, {0, 1}), ({"donate_argnums": ()}, set()), ({"donate_argnums": 1}, {2})], ids=str
+)
+def test_what_a_jit_inside_of_a_wrapper_donates_is_donated_unless_the_caller_says_otherwise(
+    options: Any, donated: set[int]
+) -> None:
+    def wrapper(state: Any, x: Any) -> Any:  # as of flax NNX or equinox
+        return jax.jit(descend, donate_argnums=0)(state, x)
+
+    state = {"a": jax.ShapeDtypeStruct((4,), jnp.float32), "b": jax.ShapeDtypeStruct((8,), jnp.float32)}
+    assert trace(wrapper, state, jax.ShapeDtypeStruct((4,), jnp.float32), **options).program.donated == donated
+
+
+def test_what_a_jit_donates_that_is_a_part_of_the_program_is_not() -> None:
+    f = jax.jit(descend, donate_argnums=0)
+    assert not trace(lambda s, x: f(s, x) + 1, *[jax.ShapeDtypeStruct((4,), jnp.float32)] * 2).program.donated

@@ -20,7 +20,15 @@ from autoshard.frontends.jax.names import path_of, paths_of, unique
 from autoshard.frontends.jax.parts import Loop, Parts, parts_given
 from autoshard.frontends.jax.placement import lone_groups
 from autoshard.frontends.jax.read import JaxOp, JaxprReader
-from autoshard.frontends.jax.stated import StatedSharding, abstracted, comes_unread, lies, stated_by, traced_with
+from autoshard.frontends.jax.stated import (
+    StatedSharding,
+    abstracted,
+    comes_unread,
+    donated_by_jit,
+    lies,
+    stated_by,
+    traced_with,
+)
 from autoshard.program.program import Origin, Program, Value
 from autoshard.program.rule import ShardingRule
 from autoshard.program.types import TensorType
@@ -104,7 +112,8 @@ def trace(
     specs, keywords: pytrees whose leaves have a shape and dtype (`jax.ShapeDtypeStruct`, arrays) or are Python scalars
         (weakly typed, as in `jax.jit`); other leaves are static (see `autoshard.frontends.jax.calls`).
     donate_argnums: arguments whose buffers the program may reuse, all their leaves; static_argnums, static_argnames:
-        arguments that are no arrays. By default those of a `jax.jit` around `f`.
+        arguments that are no arrays. By default those of a `jax.jit` around `f`; what another `jit` around it donates
+        (of flax NNX, of equinox) counts too.
     effects: for debug output (`jax.debug.print`, `jax.debug.callback`): ``refuse``, or ``drop`` to leave it out.
     kernels: names of jitted functions that are kernels: ops of their own instead of the ops in them.
     loop_parts: in how many parts loops run whose iterations do not wait for each other
@@ -166,7 +175,8 @@ def trace(
         body=numbered.body,
         input_names=input_names,
         output_names=_output_names(traced.out_info, call),
-        donated=_donated(abstract, [k in call.donated for k in call.open]),
+        donated=_donated(abstract, [k in call.donated for k in call.open])
+        | (donated_by_jit(jaxpr) if donate_argnums is None else frozenset()),
         warnings=(*reader.warnings, *rules.warnings, *(note for note in (forgotten, call.updates.note) if note)),
         loop_parts=chosen if any(n > 1 for n in chosen) else (),
     )

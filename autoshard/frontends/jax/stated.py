@@ -8,10 +8,11 @@ from typing import Any
 import jax
 from jax import tree_util
 from jax.core import Tracer
+from jax.extend.core import Literal
 from jax.sharding import NamedSharding
 
 from autoshard.errors import InputError, ShardingError, UnsupportedError
-from autoshard.frontends.jax.facts import is_extended
+from autoshard.frontends.jax.facts import is_extended, open_jaxpr
 from autoshard.frontends.jax.placement import constraint_attrs
 
 
@@ -130,3 +131,12 @@ def _sharding_of(leaf: Any, where: str) -> StatedSharding | None:
     if attrs is None:
         return None
     return StatedSharding(attrs["sharding"], attrs["mesh_axes"], attrs.get("mesh"), attrs.get("devices", ()))
+
+
+def donated_by_jit(closed: Any) -> frozenset[int]:
+    """Numbers of the input leaves that a `jit` donates which is the whole program, whichever function made it."""
+    jaxpr, _ = open_jaxpr(closed)
+    flags = jaxpr.eqns[0].params.get("donated_invars", ()) if len(jaxpr.eqns) == 1 else ()
+    number = {var: k for k, var in enumerate(jaxpr.invars)}
+    given = (atom for atom, donated in zip(jaxpr.eqns[0].invars, flags, strict=True) if donated) if flags else ()
+    return frozenset(number[atom] for atom in given if not isinstance(atom, Literal) and atom in number)
