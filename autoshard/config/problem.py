@@ -185,11 +185,14 @@ def _spec(tree: Any) -> Any:
     return [_spec(item) for item in tree]
 
 
-def _donated(config: Config, names: Sequence[str], count: int) -> tuple[int, ...]:
+def _donated(config: Config, names: Sequence[str], count: int) -> tuple[int, ...] | None:
+    """Numbers of the donated arguments; None where the config says nothing, and a `jit` around the function does."""
     from autoshard.models.options import listing
 
+    if config.settings.donate is None:
+        return None
     positions = []
-    for index, argument in enumerate(config.settings.donate or ()):
+    for index, argument in enumerate(config.settings.donate):
         if isinstance(argument, str):
             if argument not in names:
                 raise InputError(

@@ -233,7 +233,8 @@ class Settings(Section):
     argnames: list[str] | None = None
     """With `specs`: names for the arguments."""
     donate: list[Any] | None = None
-    """Arguments that are donated, by name or number."""
+    """Arguments that are donated, by name or number; those that a `jax.jit` around the function donates where left
+    out."""
     effects: Literal["refuse", "drop"] = "refuse"
     """Debug output in the function: an error, or left out with a note."""
     in_code: Literal["hard", "hints", "ignore"] = "hard"

@@ -21,7 +21,7 @@ class Workload:
     function: Callable[..., Any]
     specs: tuple[Any, ...]
     argnames: tuple[str, ...] | None
-    donate_argnums: tuple[int, ...]
+    donate_argnums: tuple[int, ...] | None
     model: "ModelProgram | None" = None
     arguments: Callable[[int], tuple[Any, ...]] | None = None
     notes: Callable[[], Sequence[str]] = tuple

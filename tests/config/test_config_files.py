@@ -10,6 +10,7 @@ from autoshard.config.yaml_text import load_yaml
 from autoshard.devices import simulate_devices
 from autoshard.errors import InputError
 from autoshard.files import read_json, read_text, write_json, write_text
+from autoshard.frontends.jax.function import trace
 from autoshard.units import memory_amount, seconds
 
 MLP = """\
@@ -256,3 +257,14 @@ def test_too_small_a_number_of_devices_is_raised() -> None:
     environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2 --y"}
     simulate_devices(8, environment)
     assert environment["XLA_FLAGS"] == "--xla_force_host_platform_device_count=8 --y"
+
+
+@pytest.mark.parametrize(("line", "donated"), [("", {0}), ("donate: []\n", set()), ("donate: [x]\n", {1})], ids=repr)
+def test_what_a_jit_around_the_function_donates_is_donated_unless_the_config_says_otherwise(
+    line: str, donated: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "donating.py").write_text("import jax\nstep = jax.jit(lambda w, x: w + x, donate_argnums=0)\n")
+    text = 'function: "donating:step"\nargs: {w: "float32[4]", x: "float32[4]"}\nmesh: {data: 2}\nhardware: tpu_v5e\n'
+    problem = build_problem(load_config(written(tmp_path, text + line)))
+    assert trace(problem.function, *problem.specs, donate_argnums=problem.donate_argnums).program.donated == donated
