@@ -146,6 +146,19 @@ def test_a_model_of_405_billion_parameters_is_traced_in_little_memory():
 
 
 @pytest.mark.parametrize("what", ["shard_map", "constraint"])
+def test_a_spec_without_a_mesh_is_told_where_to_set_one(what: str) -> None:
+    spec = jax.sharding.PartitionSpec("x", None)
+
+    def f(x):
+        if what == "shard_map":
+            return jax.shard_map(lambda a: 2 * a, in_specs=spec, out_specs=spec)(x)
+        return jax.lax.with_sharding_constraint(2 * x, spec)
+
+    with pytest.raises(InputError, match=r"plan inside of `with jax\.set_mesh\(mesh\):`"):
+        trace(f, X)
+
+
+@pytest.mark.parametrize("what", ["shard_map", "constraint"])
 def test_a_mesh_with_explicit_axes_is_told_to_have_axes_of_type_auto(what: str) -> None:
     """`jax.make_mesh` makes axes of type Explicit where it is not told otherwise."""
     mesh = jax.make_mesh((2, 4), ("x", "y"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)

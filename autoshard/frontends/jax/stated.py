@@ -34,11 +34,21 @@ _ASKS_FOR_SHARDED = ("does not match the specs of the input", "can only refer to
 """What JAX says of axes of type Explicit, by which arguments have to be sharded when a function is traced."""
 
 
+_ASKS_FOR_MESH = ("requires a non-empty mesh in context", "The context mesh cannot be empty")
+"""What JAX says of specs without a mesh where none is set."""
+
+
 @contextmanager
-def _explicit_axes_told() -> Iterator[None]:
+def _told_of_meshes() -> Iterator[None]:
     try:
         yield
-    except ValueError as error:
+    except (RuntimeError, ValueError) as error:
+        if any(words in str(error) for words in _ASKS_FOR_MESH):
+            raise InputError(
+                f"{error}\nA PartitionSpec or shard_map without a mesh is about the mesh that is set: plan inside of "
+                "`with jax.set_mesh(mesh):`, or set it in the function (for a config), "
+                "`with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):`"
+            ) from error
         if not any(words in str(error) for words in _ASKS_FOR_SHARDED):
             raise
         raise InputError(
@@ -56,7 +66,7 @@ def traced_with(function: Callable[..., Any], arrays: Sequence[Any], abstract: S
     stated: these are traced with the shardings that `arrays` come with.
     """
     try:
-        with _explicit_axes_told():
+        with _told_of_meshes():
             return jax.jit(function).trace(*abstract)
     except Exception:  # JAX has several for types that do not fit
         typed = tuple(tree_util.tree_map(_typed, one) for one in arrays)
