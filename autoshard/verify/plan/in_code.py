@@ -18,16 +18,21 @@ def check_in_code(plan: Any, flow: Flow, findings: Findings) -> None:
     if plan["program"].get("in_code", "hard") in ("hints", "ignore"):
         return  # `check_asked` finds out whether that was asked for
     _check_alike(plan, flow, findings)
-    pins = [s for s in plan["statements"] if s["kind"] == "pin"]
+    pins: dict[tuple[str, int], list[Any]] = {}
+    for statement in plan["statements"]:
+        for key in ("values", "outputs") if statement["kind"] == "pin" else ():
+            for number in statement[key]:
+                pins.setdefault((key, number), []).append(statement)
     for op in graph.nodes.values():  # those inside of a user's shard_map are not among them
         text = op.attrs.get("sharding") if op.kind == "sharding_constraint" else None
         if text is None:
             continue
         what = f"the sharding constraint in the code at {op.source or op.label}: {text}"
         (value,) = op.results
+        key, spoken_of = _on(op, graph)
+        here = [s for s in pins.get((key, min(spoken_of, default=-1)), ()) if spoken_of.issubset(s[key])]
         if "mesh" in op.attrs and _elsewhere(op.attrs["mesh"], plan):
-            said = [s for s in pins if _is_on(s, op, graph)]
-            if not any(s.get("mesh") == op.attrs["mesh"] and s.get("stated") == text for s in said):
+            if not any(s.get("mesh") == op.attrs["mesh"] and s.get("stated") == text for s in here):
                 findings.add("statements", f"{what} on {op.attrs['mesh']} is not among the plan's statements")
             continue  # `check_orders` checks that statements on other meshes hold
         lacking = [n for n, size in op.attrs.get("mesh_axes", ()) if size == 1 and n not in plan["mesh"]["axes"]]
@@ -38,7 +43,7 @@ def check_in_code(plan: Any, flow: Flow, findings: Findings) -> None:
         except Impossible as error:
             findings.add("statements", f"{what}: {error}")
             continue
-        if not any(_is_on(s, op, graph) and _said(s["sharding"], mesh) == _said(text, mesh) for s in pins):
+        if _said(text, mesh) not in [_said(s["sharding"], mesh) for s in here]:
             findings.add("statements", f"{what} is not among the plan's statements")
         held = flow.form(value)
         fault = "" if held is None else pin.broken_by(held, mesh)
@@ -46,16 +51,13 @@ def check_in_code(plan: Any, flow: Flow, findings: Findings) -> None:
             findings.add("statements", f"{what} is broken: {graph.values[value].name} is {held.text(mesh)}: {fault}")
 
 
-def _is_on(pin: Any, op: Any, graph: Any) -> bool:
-    """Whether a pin is on what a constraint speaks of: an argument or a result of the program, where a `jit` around all
-    of it has that sharding, else the constraint's own result."""
+def _on(op: Any, graph: Any) -> tuple[str, set[int]]:
+    """What a constraint speaks of: an argument or results of the program, where a `jit` around all of it has that
+    sharding, else the constraint's own result. A key of statements, and the numbers that are under it."""
     side = op.attrs.get("border")
-    if side == "in_shardings":
-        return op.operands[0] in pin["values"]
     if side == "out_shardings":
-        slots = {k for k, v in enumerate(graph.body.results) if v == op.results[0]}
-        return bool(slots) and slots.issubset(pin["outputs"])
-    return op.results[0] in pin["values"]
+        return "outputs", {k for k, v in enumerate(graph.body.results) if v == op.results[0]}
+    return "values", {op.operands[0] if side == "in_shardings" else op.results[0]}
 
 
 def _check_alike(plan: Any, flow: Flow, findings: Findings) -> None:
