@@ -202,6 +202,18 @@ def pins_of_specs(traced: TracedFunction, mesh: Mesh) -> tuple[MatchedPin, ...]:
     return tuple(pins)
 
 
+def notes_of_specs(traced: TracedFunction, mesh: Mesh) -> tuple[str, ...]:
+    """Notes on axes of arguments' shardings that are taken by name and have another size on the planning mesh."""
+    sizes = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+    by_name_only = [s for s in traced.in_stated if s and (s.mesh is None or Mesh.from_text(s.mesh).size != mesh.size)]
+    axes = dict.fromkeys(axis for stated in by_name_only for axis in stated.axes)
+    return tuple(
+        f"arguments come with shardings for {name}={size}; here the axis has size {sizes[name]}"
+        for name, size in axes
+        if sizes.get(name, size) != size
+    )
+
+
 def _check_fits(program: Program, value: int, sharding: TensorSharding, mesh: Mesh, where: str) -> None:
     faults = sharding.violations(mesh, program.type_of(value).shape, what=str(program.type_of(value)))
     if faults:

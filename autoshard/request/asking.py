@@ -37,6 +37,7 @@ from autoshard.request.arguments import (
     limit_notes,
     limits_given,
     match_jax_pins,
+    notes_of_specs,
     pins_of_specs,
     stated_devices,
     stated_order,
@@ -118,9 +119,10 @@ def asked(request: Request) -> Asked:
 def _matched_pins(
     traced: TracedFunction | Program, program: Program, mesh: Mesh, stated: Sequence[Any], of_jax: Sequence[Pin]
 ) -> tuple[tuple[MatchedPin, ...], tuple[str, ...]]:
-    """The pins of the caller, of arguments with shardings, and of the code; and notes on the last."""
+    """The pins of the caller, of arguments with shardings, and of the code; and notes on the last two."""
     in_specs = () if isinstance(traced, Program) else pins_of_specs(traced, mesh)
     in_code, notes = statements_in_code(program, mesh)
+    notes = notes if isinstance(traced, Program) else (*notes_of_specs(traced, mesh), *notes)
     pins = [c for c in stated if isinstance(c, Pin) and isinstance(c.sharding, TensorSharding)]
     matched = (*match_pins(pins, program, mesh, compare=False), *match_jax_pins(of_jax, program, mesh))
     return (*matched, *in_specs, *in_code), notes

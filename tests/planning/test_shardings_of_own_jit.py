@@ -131,3 +131,10 @@ def test_an_argument_with_a_sharding_of_another_kind_is_told_to_state_nothing() 
     alone = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     notes = planned(jnp.tanh, jax.ShapeDtypeStruct((32, 64), jnp.float32, sharding=alone)).notes
     assert any("other than a NamedSharding, which state nothing: x;" in note for note in notes)
+
+
+@pytest.mark.parametrize(("mesh", "told"), [({"x": 4, "y": 4}, ["x=2"]), ({"x": 2, "y": 2}, ["y=4"])], ids=str)
+def test_sizes_of_axes_that_differ_from_those_of_arguments_are_told(mesh: dict[str, int], told: list[str]) -> None:
+    x = jax.ShapeDtypeStruct((32, 64), jnp.float32, sharding=named("x", "y"))
+    notes = planned(jnp.tanh, x, mesh=mesh).notes
+    assert [n.split("shardings for ")[1].split(";")[0] for n in notes if "shardings for" in n] == told
