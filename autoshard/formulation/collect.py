@@ -1,6 +1,6 @@
 """Collecting the decisions: one pass over the program makes the nodes and the links between them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -103,6 +103,7 @@ class Collector:
         stated: StatedShardings,
         ties: Mapping[int, int],
         axis_orders: Sequence[Sequence[str]] = (),
+        apart: Collection[str] = (),
         trips: int = 1,
         reach: PartialReach | None = None,
         tile: Tile | None = None,
@@ -113,7 +114,7 @@ class Collector:
         self.program, self.mesh = program, mesh
         self.fusion, self.liveness, self.exposure = analyses
         self.stated, self.ties = stated, ties
-        self.domains = Domains(mesh, axis_orders, spaces)
+        self.domains = Domains(mesh, axis_orders, spaces, apart)
         self.trips, self.loose, self.check = trips, loose, check
         self.reach = PartialReach(program, mesh) if reach is None else reach
         self.inputs = frozenset(program.body.args)

@@ -1,6 +1,6 @@
 """Which layouts a value may be stored or shared in, and which of them a statement leaves."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import product
 
 import numpy as np
@@ -17,20 +17,24 @@ class Domains:
     """Layouts of values and placements of ops, remembered by type and rule.
 
     axis_orders: further orders of mesh axes within a dimension that users wrote. spaces: the memory; several `Domains`
-    of the same mesh and orders may share it.
+    of the same mesh and orders may share it. apart: axes whose sub-axes go to different places as they like.
     """
 
     def __init__(
-        self, mesh: AtomMesh, axis_orders: Sequence[Sequence[str]] = (), spaces: dict[object, OpSpace] | None = None
+        self,
+        mesh: AtomMesh,
+        axis_orders: Sequence[Sequence[str]] = (),
+        spaces: dict[object, OpSpace] | None = None,
+        apart: Collection[str] = (),
     ) -> None:
-        self.mesh, self.axis_orders = mesh, axis_orders
+        self.mesh, self.axis_orders, self.apart = mesh, axis_orders, apart
         self._spaces: dict[object, OpSpace] = {} if spaces is None else spaces
 
     def space(self, rule: ShardingRule, partial: PartialSums, uneven: frozenset[int] = frozenset()) -> OpSpace:
         """The placements of ops with this rule."""
         key = (rule, partial, uneven)
         if key not in self._spaces:
-            self._spaces[key] = enumerate_placements(rule, self.mesh, partial, self.axis_orders, uneven)
+            self._spaces[key] = enumerate_placements(rule, self.mesh, partial, self.axis_orders, uneven, self.apart)
         return self._spaces[key]
 
     def layouts(

@@ -1,13 +1,16 @@
 """All placements of mesh axes on the factors of one op; placements that are left out are counted by reason.
 
 An axis goes on one factor, passes through as a partial sum where the op is linear, or stays unused.
-The sub-axes of a split axis go to different places only where a factor cannot take the whole axis.
+The sub-axes of a split axis go to different places only where a factor cannot take the whole axis, or where a
+statement names them.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
+from math import prod
 
 import numpy as np
 
@@ -19,6 +22,8 @@ from autoshard.sharding.layout import AtomMesh, Layout
 NONE = -1
 ZERO = -2
 _FIRST_PASS = -3
+MOST_APART = 250
+"""Options of one axis up to which its sub-axes go to different places wherever statements name them."""
 MAX_PERMUTES = 8
 """Cutouts whose elements need more permutes to get where they belong are not cut on both sides."""
 
@@ -71,10 +76,12 @@ def _axis_options(
     sizes: Sequence[tuple[int, ...]],
     partial: PartialSums,
     uneven: frozenset[int],
+    apart: bool,
 ) -> list[tuple[int, ...]]:
     """Targets of each atom of one mesh axis: a number in `factors`, NONE, ZERO or a pass code.
 
     sizes: of each target, those of the factors that are cut together there (one, but for the two sides of a cutout).
+    apart: whether the atoms go to different places as they like.
     """
     whole = mesh.size(atoms)
     if whole == 1:
@@ -83,21 +90,31 @@ def _axis_options(
     def divides(f: int, parts: int) -> bool:
         return all(n % parts == 0 for n in sizes[f])
 
-    def may_cut(f: int) -> bool:
-        return divides(f, whole) or (f in uneven and all(n % whole == 0 or may_pad(n, whole, whole) for n in sizes[f]))
+    def targets(atoms: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Those that may take all of these atoms: factors, and others than NONE."""
+        parts = mesh.size(atoms)
+        fits = [
+            f
+            for f in factors
+            if divides(f, parts) or (f in uneven and all(n % parts == 0 or may_pad(n, parts, parts) for n in sizes[f]))
+        ]
+        passes = [_pass_code(w) for w, allowed in enumerate(partial.passes) if all(a in allowed for a in atoms)]
+        return fits, [*passes, *([ZERO] if all(a in partial.zeros for a in atoms) else [])]
 
-    fits = [f for f in factors if may_cut(f)]
-    passes = [_pass_code(w) for w, allowed in enumerate(partial.passes) if all(a in allowed for a in atoms)]
-    zero = [ZERO] if all(a in partial.zeros for a in atoms) and atoms else []
-    options: list[tuple[int, ...]] = [(t,) * len(atoms) for t in (NONE, *fits, *passes, *zero)]
+    fits, sums = targets(atoms)
+    options: list[tuple[int, ...]] = [(t,) * len(atoms) for t in (NONE, *fits, *sums)]
     for cut in range(1, len(atoms)):
         head, tail = atoms[:cut], atoms[cut:]
         head_size, tail_size = mesh.size(head), mesh.size(tail)
         for f in factors:
             if f in fits or not divides(f, head_size):
                 continue
-            rest = [NONE, *(g for g in factors if g != f and divides(g, tail_size)), *passes, *zero]
+            rest = [NONE, *(g for g in factors if g != f and divides(g, tail_size)), *sums]
             options += [(f,) * len(head) + (t,) * len(tail) for t in rest]
+    if apart:
+        each = [(NONE, *(t for kind in targets((a,)) for t in kind)) for a in atoms]
+        if prod(map(len, each)) <= MOST_APART:
+            options = list(dict.fromkeys((*options, *product(*each))))
     return options
 
 
@@ -107,18 +124,23 @@ def enumerate_placements(
     partial: PartialSums,
     axis_orders: Sequence[Sequence[str]] = (),
     uneven: frozenset[int] = frozenset(),
+    apart: Collection[str] = (),
 ) -> OpSpace:
     """Every placement of an op that all its tensors can be written with as shardings.
 
     Atoms must divide their factors; those in `uneven` may be padded. `axis_orders` are further orders of mesh axes that
-    users wrote within one dimension; the canonical order is that of the mesh.
+    users wrote within one dimension; the canonical order is that of the mesh. `apart`: axes whose sub-axes go to
+    different places as they like.
     """
     pruned: Counter[str] = Counter()
     single = len(rule.factor_sizes)  # targets from here on are ties
     targets = (*rule.placeable, *range(single, single + len(rule.ties)))
     sizes = [(n,) for n in rule.factor_sizes] + [tuple(rule.factor_sizes[f] for f in tie) for tie in rule.ties]
     paddable = uneven.union(range(single, len(sizes)))
-    options = [_axis_options(mesh, mesh.atoms_of[n], targets, sizes, partial, paddable) for n in mesh.mesh.axis_names]
+    options = [
+        _axis_options(mesh, mesh.atoms_of[n], targets, sizes, partial, paddable, n in apart)
+        for n in mesh.mesh.axis_names
+    ]
     may_be_padded = uneven.union(*rule.ties)
     seen: set[tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, int], ...], tuple[int, ...]]] = set()
     placements: list[Placement] = []

@@ -54,6 +54,13 @@ def axis_orders(problem: Problem) -> tuple[tuple[str, ...], ...]:
     return tuple(out)
 
 
+def axes_apart(problem: Problem) -> frozenset[str]:
+    """Axes of which statements name parts, as those on another mesh over the same devices do: these parts go to
+    different places on all ops, also where one dimension can take the whole axis.
+    """
+    return frozenset(ref.name for sharding in _stated(problem) for ref in sharding.axes_used() if ref.is_sub_axis)
+
+
 def _alike(machine: Machine, axes: Sequence[str]) -> list[tuple[str, str]]:
     """Pairs of axes, in the order of the mesh, that have the same size and go over the same links."""
     links = {

@@ -5,7 +5,7 @@ are listed. Where there is none, the error names a minimal set of statements tha
 their places.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -46,13 +46,14 @@ def check_layouts(
     statements: Sequence[Stated],
     ties: dict[int, int],
     axis_orders: Sequence[Sequence[str]] = (),
+    apart: Collection[str] = (),
     later: Sequence[MatchedPin] = (),
 ) -> None:
     """Raise `InfeasibleError` with a minimal set of statements where they leave a value without any layout.
 
     ties: output slot -> donated input whose layout the output takes where it has no pin, nor one among `later`.
     """
-    judge = _Judge(program, mesh, statements, ties, Domains(mesh, axis_orders), later)
+    judge = _Judge(program, mesh, statements, ties, Domains(mesh, axis_orders, apart=apart), later)
     for members in judge.classes(range(len(statements))):
         if judge.holds(members, range(len(statements))):
             continue

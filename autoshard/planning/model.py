@@ -38,7 +38,7 @@ from autoshard.formulation.repeats import Repeats, find_repeats
 from autoshard.formulation.restrict import restrict_nodes
 from autoshard.placements.partial import PartialReach
 from autoshard.placements.space import OpSpace
-from autoshard.planning.axis_orders import axis_orders
+from autoshard.planning.axis_orders import axes_apart, axis_orders
 from autoshard.planning.conflicts import check_layouts, implied_pins
 from autoshard.planning.heap import give_back
 from autoshard.planning.problem import Problem
@@ -67,13 +67,15 @@ _LOOK_AGAIN = 0.9
 class Shared:
     """What all models of one program on one machine have in common, whatever is stated: analyses, placements, prices.
 
-    orders: further orders of axes within a dimension that the placements include (see `planning.axis_orders`).
+    orders, apart: further orders of axes within a dimension that the placements include, and axes whose sub-axes they
+    take apart (see `planning.axis_orders`).
     """
 
     program: Program
     mesh: AtomMesh
     machine: Machine
     orders: tuple[tuple[str, ...], ...]
+    apart: frozenset[str]
     fusion: Fusion
     liveness: Liveness
     reach: PartialReach
@@ -90,7 +92,7 @@ class Shared:
         prices = StepPrices(problem.machine, problem.mesh)
         exposure = Exposure.of(problem.objective, problem.program, problem.machine, problem.weights)
         return Shared(
-            problem.program, problem.mesh, problem.machine, axis_orders(problem),
+            problem.program, problem.mesh, problem.machine, axis_orders(problem), axes_apart(problem),
             *_analysed(problem.program, problem.mesh, problem.machine), prices, problem.objective, problem.weights,
             exposure, ReshardTables(problem.mesh, prices, exposure, _lengths), {},
         )  # fmt: skip
@@ -105,7 +107,11 @@ class Shared:
         """Whether a model of this problem may use them: the same program, machine, mesh and orders."""
         same = self.program is problem.program and self.machine is problem.machine
         same = same and (self.objective, self.weights) == (problem.objective, problem.weights)
-        return same and self.mesh == problem.mesh and self.orders == axis_orders(problem)
+        return (
+            same
+            and self.mesh == problem.mesh
+            and (self.orders, self.apart) == (axis_orders(problem), axes_apart(problem))
+        )
 
 
 @dataclass(frozen=True)
@@ -252,15 +258,16 @@ def build_model(
     say = progress or (lambda text: None)
     program, mesh = problem.program, problem.mesh
     ties = layout_ties(program)
-    check_layouts(program, mesh, problem.statements, ties, axis_orders(problem), problem.later)
+    check_layouts(program, mesh, problem.statements, ties, axis_orders(problem), axes_apart(problem), problem.later)
     if shared is None or not shared.fits(problem):
         shared = Shared.of(problem)
     fusion, liveness, prices = shared.fusion, shared.liveness, shared.prices
     say("enumerating states")
     analyses = Analyses(fusion, liveness, shared.exposure)
     collected = Collector(
-        program, mesh, analyses, stated=_by_target(problem), ties=ties, axis_orders=shared.orders, trips=problem.trips,
-        reach=shared.reach, tile=problem.machine.profile.memory_tile, spaces=shared.spaces, check=check,
+        program, mesh, analyses, stated=_by_target(problem), ties=ties, axis_orders=shared.orders, apart=shared.apart,
+        trips=problem.trips, reach=shared.reach, tile=problem.machine.profile.memory_tile, spaces=shared.spaces,
+        check=check,
     ).run()  # fmt: skip
     restrict_nodes(collected, program, mesh, problem.restrictions, ties)
     for placements in fixed:
@@ -323,14 +330,14 @@ def _check(deadline: Deadline, doing: str, done: int, of: int) -> None:
 def collect_loosely(problem: Problem) -> tuple[Loose, Liveness]:
     """The decisions of a problem with none of its statements in force, for judging subsets of them."""
     program, mesh = problem.program, problem.mesh
-    ties, orders = layout_ties(program), axis_orders(problem)
+    ties, orders, apart = layout_ties(program), axis_orders(problem), axes_apart(problem)
     fusion, liveness, reach = _analysed(program, mesh, problem.machine)
     analyses = Analyses(fusion, liveness, Exposure(problem.machine))
     collected = Collector(
-        program, mesh, analyses, stated=_by_target(problem), ties=ties, axis_orders=orders, trips=problem.trips,
-        reach=reach, tile=problem.machine.profile.memory_tile, loose=True,
+        program, mesh, analyses, stated=_by_target(problem), ties=ties, axis_orders=orders, apart=apart,
+        trips=problem.trips, reach=reach, tile=problem.machine.profile.memory_tile, loose=True,
     ).run()  # fmt: skip
-    return Loose(program, mesh, collected, ties, Domains(mesh, orders), problem.statements), liveness
+    return Loose(program, mesh, collected, ties, Domains(mesh, orders, apart=apart), problem.statements), liveness
 
 
 def _analysed(program: Program, mesh: AtomMesh, machine: Machine) -> tuple[Fusion, Liveness, PartialReach]:

@@ -108,7 +108,6 @@ def asked(request: Request) -> Asked:
     statements = (*pins, *groups, *restrictions, *_limits(limits), *manual_statements(program), *kernels.statements)
     notes = (
         *code_notes,
-        *_notes_on_parts(pins, logical),
         *kernels.notes,
         *limit_notes(limits, machine),
         *role_notes(program, request.roles or {}),
@@ -126,19 +125,6 @@ def _matched_pins(
     pins = [c for c in stated if isinstance(c, Pin) and isinstance(c.sharding, TensorSharding)]
     matched = (*match_pins(pins, program, mesh, compare=False), *match_jax_pins(of_jax, program, mesh))
     return (*matched, *in_specs, *in_code), notes
-
-
-def _notes_on_parts(pins: Sequence[MatchedPin], mesh: Mesh) -> tuple[str, ...]:
-    """A note where shardings on other meshes become parts of the planning mesh's axes: few ops are cut by parts."""
-    for pin in pins:
-        if pin.mesh and any(ref.is_sub_axis for ref in pin.sharding.axes_used()):
-            where = f"{pin.pattern} ({pin.source or pin.written})".removesuffix(" ()")
-            return (
-                f"{where} is stated on the mesh {pin.mesh} and lies on parts of axes of the planning mesh {mesh}; ops "
-                "are cut by parts only where a dimension does not take the whole axis, so that a plan on the mesh of "
-                "the statements may cost less",
-            )
-    return ()
 
 
 def placed(mesh: Mesh | Mapping[str, Any], hardware: str | Path | Profile | Machine) -> tuple[Mesh, Machine]:
