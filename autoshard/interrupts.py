@@ -27,6 +27,8 @@ LONGEST_S = 5.0
 """An import that takes longer, of a user's file say, is interrupted all the same."""
 IMPORTING = "<frozen importlib"
 UNPICKLING = os.path.join("numba", "core", "serialize.py")
+NAMED_TUPLE = "namedtuple_"
+"""What the module of a named tuple's constructor is called, before the name of the tuple."""
 
 _on_the_way: list[threading.Timer] = []
 _put_off_since: list[float] = []
@@ -155,8 +157,11 @@ def forget() -> None:
 
 
 def _arrived(number: int, frame: FrameType | None) -> None:
+    if _within(frame, _compiled_code_calls):
+        again()
+        return
     now = time.monotonic()
-    if _harms(frame):
+    if _within(frame, _imports):
         if not _put_off_since:
             _put_off_since.append(now)
         if now - _put_off_since[0] < LONGEST_S:
@@ -166,11 +171,20 @@ def _arrived(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _harms(frame: FrameType | None) -> bool:
-    """Whether an exception here would break an import, or come out of compiled code as another one."""
+def _within(frame: FrameType | None, kind: Callable[[FrameType], bool]) -> bool:
+    """Whether a frame, or one that it was called from, is of this kind."""
     while frame is not None:
-        file = frame.f_code.co_filename
-        if file.startswith(IMPORTING) or file.endswith(UNPICKLING):
+        if kind(frame):
             return True
         frame = frame.f_back
     return False
+
+
+def _imports(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith(IMPORTING)
+
+
+def _compiled_code_calls(frame: FrameType) -> bool:
+    """Whether this may be called by compiled code, which goes on with what it got where that has failed."""
+    named = frame.f_globals.get("__name__")
+    return frame.f_code.co_filename.endswith(UNPICKLING) or (isinstance(named, str) and named.startswith(NAMED_TUPLE))

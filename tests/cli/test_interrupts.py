@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import pytest
@@ -96,6 +96,36 @@ def test_an_interrupt_waits_for_what_compiled_code_unpickles(heeding: None) -> N
     with pytest.raises(KeyboardInterrupt):
         time.sleep(5)
     assert done
+
+
+class Pair(NamedTuple):
+    first: int
+    second: int
+
+
+def made_while_interrupted(of: type, values: tuple[int, ...]) -> Any:
+    signal.raise_signal(signal.SIGINT)
+    return tuple.__new__(of, values)
+
+
+def test_an_interrupt_waits_for_the_named_tuple_that_compiled_code_returns(
+    heeding: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled code goes on with what it got: out of there it would end the process in a segmentation fault."""
+    monkeypatch.setitem(Pair.__new__.__globals__, "_tuple_new", made_while_interrupted)
+    assert Pair(1, 2) == (1, 2)
+    with pytest.raises(KeyboardInterrupt):
+        time.sleep(5)
+
+
+def test_however_long_it_has_waited_an_interrupt_does_not_arrive_in_what_compiled_code_calls(
+    heeding: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interrupts, "LONGEST_S", 0.0)
+    monkeypatch.setitem(Pair.__new__.__globals__, "_tuple_new", made_while_interrupted)
+    assert Pair(1, 2) == (1, 2)
+    with pytest.raises(KeyboardInterrupt):
+        time.sleep(5)
 
 
 @pytest.fixture
