@@ -194,6 +194,8 @@ class Race:
         if not prover.costs:
             return bound if bound == math.inf else -math.inf
         if self.cost is None:  # nothing costs less than what nothing costs
+            if self.beyond <= bound < math.inf:
+                return math.inf
             return bound if bound < math.inf or prover is not self.standing else -math.inf
         return min(bound, int(self.target()) + 1)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from solver_cases import judged, optimum, tight
 
-from autoshard.solver import CostNetwork
+from autoshard.solver import CostNetwork, Edge, Usage, driver, solve
 from autoshard.solver.certify import prove, tree
 from autoshard.solver.certify.certificate import certificate_of
 from autoshard.solver.certify.parts import deciding
@@ -19,6 +19,7 @@ from autoshard.solver.driver import trivial_bound
 from autoshard.solver.incumbent import Race
 from autoshard.solver.proof import guess, prover, search_part
 from autoshard.solver.reductions import reduce_network
+from autoshard.solver.rounds import Rounds
 from autoshard.solver.work import Infeasible, Work, from_network, without_overlap
 from autoshard.verify.certificate import CertificateFault
 
@@ -92,6 +93,40 @@ def test_guesses_from_the_bound_upwards_end_with_the_optimum() -> None:
         proof, bound = race.best_proof()
         assert proof is not None
         assert judged(network, certificate_of(proof, int(bound))).bound == best
+
+
+def two_shelves(seed: int, weight: int, room: int) -> CostNetwork:
+    """Seven nodes that hold this much on one of two shelves of so much room; how they are placed costs something."""
+    rng = np.random.default_rng(seed)
+    edges = [Edge(i, j, rng.integers(0, 40, (2, 2))) for i in range(7) for j in range(i)]
+    held = (Usage(0, 1, np.array([weight, 0])), Usage(1, 2, np.array([0, weight])))
+    return CostNetwork([rng.integers(0, 40, 2) for _ in range(7)], edges, [held] * 7, room)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_guess_above_all_that_anything_can_cost_ends_with_a_proof_that_there_is_none(seed: int) -> None:
+    network = two_shelves(seed, 2, 7)
+    race, work = begun(network)
+    proving = prover(race, work, ceiling=10 * race.beyond)
+    proving.begin()
+    assert proving.go_on(10**9)
+    assert race.settled()
+    proof, bound = race.best_proof()
+    assert proof is not None
+    assert bound == math.inf
+    assert judged(network, certificate_of(proof, proof.beyond)).bound is None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_messages_that_raise_the_bound_above_all_costs_say_that_there_is_none(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "SMALL_ENTRIES", 0)
+    monkeypatch.setattr(Rounds, "_settled_without_cost", lambda self, number: False)
+    network = two_shelves(seed, 2, 6)
+    found = solve(network)
+    assert found.status == "infeasible"
+    assert judged(network, found.certificate() or b"").bound is None
 
 
 def test_guesses_end_with_their_work() -> None:
