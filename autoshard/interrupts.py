@@ -54,7 +54,7 @@ class Noticed:
 def heed() -> None:
     """Ctrl-C raises `KeyboardInterrupt` once that does no harm; a process that ignores it goes on to."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _arrived)
+        signal.signal(signal.SIGINT, arrived)
 
 
 @contextmanager
@@ -116,7 +116,7 @@ def noticed() -> Iterator[Noticed]:
 
 def end() -> None:
     """The work is done: from now on Ctrl-C ends the process without a word."""
-    if signal.getsignal(signal.SIGINT) is _arrived:
+    if signal.getsignal(signal.SIGINT) is arrived:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -156,7 +156,8 @@ def forget() -> None:
     _put_off_since.clear()
 
 
-def _arrived(number: int, frame: FrameType | None) -> None:
+def arrived(number: int, frame: FrameType | None) -> None:
+    """The handler: raises `KeyboardInterrupt`, here or, where that does harm, a little later."""
     if _within(frame, _compiled_code_calls):
         again()
         return

@@ -49,7 +49,7 @@ def interrupted_when(over: Callable[[], bool], every_s: float = EVERY_S) -> Iter
 
     def reached(number: int, frame: Any) -> None:  # of a process that ignores Ctrl-C (`nohup`, `&` in a script)
         if interruption.done:
-            raise KeyboardInterrupt
+            interrupts.arrived(number, frame)
 
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     if ignored:

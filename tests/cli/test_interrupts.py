@@ -82,6 +82,20 @@ def test_a_deadline_that_passes_in_an_import_does_not_interrupt_what_comes_after
     time.sleep(0.6)
 
 
+def test_a_deadline_waits_for_the_end_of_an_import_in_a_process_that_ignores_interrupts_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ends_late.py").write_text("import time\ntime.sleep(0.5)\nwhole = True\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(OutOfTimeError), ended_at(Deadline(0.01), "importing", "wait"):
+            importlib.import_module("ends_late")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert sys.modules.pop("ends_late").whole
+
+
 def test_an_interrupt_waits_for_what_compiled_code_unpickles(heeding: None) -> None:
     """Out of there it would come as a `SystemError`: numba goes on with what it got."""
     done: list[bool] = []
