@@ -19,8 +19,13 @@ from solver_cases import judged, optimum, random_network, tight
 
 from autoshard.solver import IMPOSSIBLE, CostNetwork, Edge, Solution, Usage, evaluate, solve
 from autoshard.solver.certify.certificate import packed
+from autoshard.solver.certify.ground import Ground
+from autoshard.solver.dual.fixing import Part
+from autoshard.solver.dual.flat import flatten
+from autoshard.solver.dual.passes import run_pass
 from autoshard.solver.incumbent import OutOfTime, Race
 from autoshard.solver.network import most_cost
+from autoshard.solver.work import from_network
 from autoshard.verify.certificate import CertificateFault
 from autoshard.verify.certificate.stream import Stream, unpacked
 
@@ -210,6 +215,32 @@ def test_a_run_that_is_stopped_at_any_moment_claims_nothing_false(number: int, m
         assert found.status != "infeasible" or least is None
         assert least is None or found.lower_bound <= least
         assert found.status != "optimal" or found.cost == least
+
+
+def test_a_record_whose_states_are_still_there_when_it_is_interrupted_is_not_written_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a stopped run writes down at the end is about the states that are left; the checker drops them at once."""
+    ground = Ground.of(flatten(from_network(tight(4))))
+    assert ground is not None
+    best = optimum(tight(4))
+    assert best is not None
+    weighed = None
+    for _ in range(20):
+        run_pass(ground.part.dual, True)
+        run_pass(ground.part.dual, False)
+        weighed = ground.weighed(best + 1)
+    assert weighed is not None
+    assert not weighed[1].alive.all()
+
+    def interrupted(part: Part, alive: np.ndarray) -> Part:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("autoshard.solver.certify.ground.restrict", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ground.take(*weighed)
+    assert ground.records == []
+    assert ground.alive.all()
 
 
 # -- that nothing is cheaper than what nothing costs -------------------------------------------------------

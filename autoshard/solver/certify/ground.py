@@ -74,21 +74,25 @@ class Ground:
         return None if record is None or found is None else (record, found)
 
     def take(self, record: Record, found: Weighed) -> bool:
-        """Write a record down and drop what it rules out; False where nothing below its threshold is left."""
-        self.records.append(record)
-        self.bound = max(self.bound, found.bound)
-        if found.bound >= record.threshold:
-            return False
-        left = found.alive.copy()
-        if not make_consistent(self.whole.flat, left):
-            self.bound = math.inf
-            return False
-        if not left[self.alive].all():
-            passes = self.part.dual.passes
-            self.part = restrict(self.part, left[self.alive])
-            self.part.dual.passes = passes
-            self.alive = left
-        return True
+        """Write a record down and drop what it rules out; False where nothing below its threshold is left.
+
+        Interrupted, it leaves all as it was: a record that stands there is one whose states are gone.
+        """
+        bound, part, left = max(self.bound, found.bound), self.part, self.alive
+        done = found.bound >= record.threshold
+        if not done:
+            left = found.alive.copy()
+            if not make_consistent(self.whole.flat, left):
+                bound, done = math.inf, True
+            elif not left[self.alive].all():
+                part = restrict(self.part, left[self.alive])
+                part.dual.passes = self.part.dual.passes
+        # no call from here on: Python looks for interrupts at calls
+        self.records += [record]
+        self.bound = bound
+        if not done:
+            self.part, self.alive = part, left
+        return not done
 
     def only_note(self, record: Record, found: Weighed) -> None:
         """Write a record down for its bound; what it would rule out stays."""
