@@ -18,8 +18,9 @@ from ortools.sat.python import cp_model
 from solver_cases import judged, optimum, random_network, tight
 
 from autoshard.solver import IMPOSSIBLE, CostNetwork, Edge, Solution, Usage, evaluate, solve
-from autoshard.solver.certify.certificate import packed
+from autoshard.solver.certify.certificate import certificate_of, packed
 from autoshard.solver.certify.ground import Ground
+from autoshard.solver.certify.proof import Proof
 from autoshard.solver.dual.fixing import Part
 from autoshard.solver.dual.flat import flatten
 from autoshard.solver.dual.passes import run_pass
@@ -241,6 +242,22 @@ def test_a_record_whose_states_are_still_there_when_it_is_interrupted_is_not_wri
         ground.take(*weighed)
     assert ground.records == []
     assert ground.alive.all()
+
+
+@pytest.mark.parametrize("magnitude", [2.0**k for k in range(30, 63)])
+def test_a_message_of_any_size_makes_a_record_that_the_checker_adds_up_or_none(magnitude: float) -> None:
+    """Where nothing fits, messages grow without end."""
+    network = tight(4)
+    ground = Ground.of(flatten(from_network(network)))
+    assert ground is not None
+    run_pass(ground.part.dual, True)
+    run_pass(ground.part.dual, False)
+    ground.part.dual.to_second[0] += magnitude
+    weighed = ground.weighed(100)
+    if weighed is not None:
+        record, found = weighed
+        data = certificate_of(Proof([[record]], None, found.bound), found.bound)
+        assert judged(network, data).bound == found.bound
 
 
 # -- that nothing is cheaper than what nothing costs -------------------------------------------------------

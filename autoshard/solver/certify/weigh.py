@@ -18,6 +18,8 @@ from autoshard.solver.dual.flat import Flat
 
 LARGEST = 2.0**60
 """Whole numbers up to this magnitude are added up in int64."""
+MOST_ADDED = 2.0**61
+"""Records of which a state might add up more than this are refused by the checker of certificates."""
 SPLIT_BITS = 20
 """Lower bits of an amount that are multiplied apart from the others."""
 
@@ -71,6 +73,11 @@ class Whole:
         """Per message entry the state (of all nodes) that it is about."""
         near = np.where(self.at_second, self.flat.second, self.flat.first)
         return duals.message_places(self.flat, near)
+
+    @cached_property
+    def degree(self) -> int:
+        """The most numbers that a state adds up: its own costs, and a message of each edge."""
+        return 1 + int(np.bincount(np.concatenate([self.flat.first, self.flat.second]), minlength=1).max())
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from autoshard.solver.certify.weigh import LARGEST, Record, Whole
+from autoshard.solver.certify.weigh import LARGEST, MOST_ADDED, Record, Whole
 from autoshard.solver.compiled import compiled
 from autoshard.solver.dual.passes import Dual
 
@@ -12,6 +12,8 @@ FINEST = 20
 """Messages are multiples of 2**-20 of a unit of cost at the finest."""
 PRICE_BITS = 24
 """Bits that the largest price is written with."""
+COARSER = 4
+"""Bits that messages lose at a time where they are too large."""
 ROUNDED_AWAY = 1 / 64
 """Rounding may take this share of what is missing to the threshold."""
 
@@ -37,12 +39,17 @@ def record_of(
     flat = dual.flat
     near = np.where(whole.at_second, flat.second, flat.first)
     scaled = np.empty(int(flat.sizes[near].sum()))
-    largest = _write(
-        flat.offsets, flat.first, flat.second, dual.second_at, dual.first_at, dual.priced, dual.to_second,
-        dual.to_first, whole.at_second, 2.0 ** (bits - step), scaled,
-    )  # fmt: skip
-    if largest * 2.0**step > LARGEST:
-        return None
+    while True:
+        largest = _write(
+            flat.offsets, flat.first, flat.second, dual.second_at, dual.first_at, dual.priced, dual.to_second,
+            dual.to_first, whole.at_second, 2.0 ** (bits - step), scaled,
+        )  # fmt: skip
+        added = (2.0 * whole.largest * 2.0**bits + largest * 2.0**step) * whole.degree
+        if added <= MOST_ADDED and largest * 2.0**step <= LARGEST:
+            break
+        if not bits:
+            return None
+        bits = max(0, bits - COARSER)
     price_bits, listed = 0, []
     if prices is not None and prices.any():
         price_bits = max(0, PRICE_BITS - math.frexp(float(prices.max()))[1])
