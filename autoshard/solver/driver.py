@@ -107,7 +107,11 @@ def solve(
     race.close()
     if race.assignment is not None and evaluate(network, race.assignment).cost != race.cost:
         raise AssertionError("the cost of the best assignment is not what it was taken for")
-    proof, bound = race.best_proof()
+    try:
+        proof, bound = race.best_proof()
+    except KeyboardInterrupt:  # what the messages prove as they stand is left out; all else is known
+        stopped, race.last_resort = Stopped.INTERRUPT, None
+        proof, bound = race.best_proof()
     status: Status
     if math.isinf(bound) and bound > 0:
         if race.cost is not None:

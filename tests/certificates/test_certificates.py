@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from ortools.sat.python import cp_model
 from solver_cases import judged, optimum, random_network, tight
 
-from autoshard.solver import IMPOSSIBLE, CostNetwork, Edge, Solution, Usage, evaluate, solve
+from autoshard.solver import IMPOSSIBLE, CostNetwork, Edge, Solution, Usage, driver, evaluate, solve
 from autoshard.solver.certify.certificate import certificate_of, packed
 from autoshard.solver.certify.ground import Ground
 from autoshard.solver.certify.proof import Proof
@@ -26,6 +26,8 @@ from autoshard.solver.dual.flat import flatten
 from autoshard.solver.dual.passes import run_pass
 from autoshard.solver.incumbent import OutOfTime, Race
 from autoshard.solver.network import most_cost
+from autoshard.solver.portfolio import Portfolio
+from autoshard.solver.solution import Stopped
 from autoshard.solver.work import from_network
 from autoshard.verify.certificate import CertificateFault
 from autoshard.verify.certificate.stream import Stream, unpacked
@@ -216,6 +218,27 @@ def test_a_run_that_is_stopped_at_any_moment_claims_nothing_false(number: int, m
         assert found.status != "infeasible" or least is None
         assert least is None or found.lower_bound <= least
         assert found.status != "optimal" or found.cost == least
+
+
+def test_an_interrupt_at_the_end_of_a_run_leaves_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What messages prove as they stand takes seconds in large networks."""
+    network = tight(4)
+    best = solve(network)
+    assert best.assignment is not None
+
+    def check(race: Race) -> None:
+        if race.lower is not None:
+            raise OutOfTime
+
+    def stand(portfolio: Portfolio, bound: float, passes: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(driver, "SMALL_ENTRIES", 0)
+    monkeypatch.setattr(Race, "check", check)
+    monkeypatch.setattr(Portfolio, "stand", stand)
+    found = solve(network, starts=[best.assignment])
+    assert found.cost == best.cost
+    assert found.stopped is Stopped.INTERRUPT
 
 
 def test_a_record_whose_states_are_still_there_when_it_is_interrupted_is_not_written_down(
