@@ -127,3 +127,16 @@ def test_what_is_stated_on_another_mesh_needs_no_collectives_that_it_does_not_ne
     there, here = planned(as_made, W, X, mesh=AXES), planned(as_made, W, X, mesh=mesh)
     assert len(there.collectives) == len(here.collectives) == 0
     assert here.objective_s == pytest.approx(there.objective_s)
+
+
+def test_an_argument_with_a_sharding_of_another_kind_is_told_to_state_nothing() -> None:
+    alone = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    notes = planned(jnp.tanh, jax.ShapeDtypeStruct((32, 64), jnp.float32, sharding=alone)).notes
+    assert any("other than a NamedSharding, which state nothing: x;" in note for note in notes)
+
+
+@pytest.mark.parametrize(("mesh", "told"), [({"x": 4, "y": 4}, ["x=2"]), ({"x": 2, "y": 2}, ["y=4"])], ids=str)
+def test_sizes_of_axes_that_differ_from_those_of_arguments_are_told(mesh: dict[str, int], told: list[str]) -> None:
+    x = jax.ShapeDtypeStruct((32, 64), jnp.float32, sharding=named("x", "y"))
+    notes = planned(jnp.tanh, x, mesh=mesh).notes
+    assert [n.split("shardings for ")[1].split(";")[0] for n in notes if "shardings for" in n] == told
