@@ -2,6 +2,7 @@
 
 import math
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -92,6 +93,9 @@ def solve(
     proved = solution.certificate() if certificate is not None else None
     if certificate is not None and proved is not None:
         write_bytes(certificate, proved)
+    elif certificate is not None:
+        before = "; the file there is from before" if certificate.exists() else ""
+        print(f"note: nothing is proved yet, so no certificate is written to {certificate}{before}", file=sys.stderr)
     if solution.assignment is None:
         if solution.status == "infeasible":
             raise InfeasibleError(

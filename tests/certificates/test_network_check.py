@@ -33,6 +33,14 @@ def test_a_proof_and_its_solution_agree(solved: tuple[Path, Path], capsys: pytes
     assert found["bound"] == found["cost"]
 
 
+def test_where_nothing_is_proved_an_older_certificate_is_told_to_be_that(
+    solved: tuple[Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autoshard.solver.solution.Solution.certificate", lambda self: None)
+    assert main(["network", "solve", str(EXAMPLE), "--certificate", str(solved[1])]) == 0
+    assert capsys.readouterr().err.endswith(f"written to {solved[1]}; the file there is from before\n")
+
+
 def test_a_certificate_alone_proves_its_bound(solved: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     found = run(["network", "check", str(EXAMPLE), "--certificate", str(solved[1])], capsys)
     assert found["proved"] == f"nothing costs less than {found['bound']}"
