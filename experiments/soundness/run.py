@@ -1,11 +1,12 @@
 """Question: do proofs ever disagree, with one another or with engines that share nothing with ours?
 
-    python experiments/soundness/run.py [--count 20000] [--knapsack 4000] [--contest FOLDER] [--processes 2]
+    python experiments/soundness/run.py [--count 20000] [--knapsack 4000] [--contest FOLDER] [--processes 2] [--probes]
 
 Networks with memory rows (random, with equal amounts, planted, cut out of contest files and of the planner's own, and
 of equal weights that a limit has cut differently) are solved with several seeds and one or two workers; every "optimal"
 and "infeasible" has its certificate judged by the checker, and is compared with HiGHS (a MILP solver, through scipy)
-and with what toulbar2 says of the whole network. `--output DIR`: where the rows are kept.
+and with what toulbar2 says of the whole network. `--output DIR`: where the rows are kept. `--probes`: nodes are probed
+to the end before anything is split, which small networks seldom get to.
 Prints one line for each kind of network, then "0 disagreements", or what disagreed. An engine that says less than an
 assignment in hand shows is counted as refuted. Goes on where it stopped.
 """
@@ -15,6 +16,7 @@ import csv
 import multiprocessing
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from networks import (
@@ -39,7 +41,7 @@ HIGHS_S = 4.0
 """Seconds that HiGHS may take on one network."""
 FIELDS = (
     "number", "kind", "nodes", "strategies", "status", "cost", "proofs", "leaves", "bytes", "solve_s", "check_s",
-    "highs", "toulbar2", "refuted", "fault",
+    "highs", "toulbar2", "refuted", "fault", "probes",
 )  # fmt: skip
 
 
@@ -121,12 +123,32 @@ def engine(network: CostNetwork) -> str | int | None:
     return "infeasible" if choice is None else evaluate(network, [choice[i] for i in range(network.n_nodes)]).cost
 
 
+def probe_all() -> None:
+    """Have proofs in this process probe all nodes to the end before they split anything, and count the probes."""
+    from autoshard.solver.certify import probing, prove
+
+    prove.PROBED_AFTER, prove.WORTH_BEGINNING, probing.LOOKED = (0.0, 0.0), 1e-4, 1e9
+    probe = prove.probe
+
+    def counted(*given: Any) -> probing.Probed:
+        found = probe(*given)
+        _PROBES.extend(one for step in found.steps for one in step.probes)
+        return found
+
+    prove.probe = counted
+
+
+_PROBES: list[object] = []
+"""Of the network that is judged, where they are counted."""
+
+
 def judge(number: int, kind: str, network: CostNetwork) -> dict[str, object]:
     from autoshard.verify.certificate import CertificateFault, check_certificate
 
     edges = [(e.first, e.second, e.costs) for e in network.edges]
     usages = [[(u.start, u.stop, u.amounts) for u in own] for own in network.usages]
     said: dict[str, object] = {}
+    _PROBES.clear()
     out: dict[str, object] = {
         "number": number, "kind": kind, "nodes": network.n_nodes, "strategies": sum(map(len, network.costs)),
         "proofs": 0, "leaves": 0, "bytes": 0, "solve_s": 0.0, "check_s": 0.0, "fault": "",
@@ -168,6 +190,7 @@ def judge(number: int, kind: str, network: CostNetwork) -> dict[str, object]:
             out["fault"] = f"{name} says {word}, proved is {sorted(map(str, proved))}"
     if len(proved) > 1 or (proved and costs and any(isinstance(p, str) or min(costs) < int(str(p)) for p in proved)):
         out["fault"] = f"proofs disagree: {said}"
+    out["probes"] = len(_PROBES)
     return out
 
 
@@ -205,6 +228,7 @@ def main() -> None:
     )
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--probes", action="store_true", help="probe all nodes before anything is split")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     table = options.output / "networks.csv"
@@ -218,7 +242,8 @@ def main() -> None:
         for k in (*range(options.count), *range(FIRST_KNAPSACK, FIRST_KNAPSACK + options.knapsack))
         if k not in done
     ]
-    with table.open("a", newline="") as stream, multiprocessing.get_context("spawn").Pool(options.processes) as pool:
+    made = multiprocessing.get_context("spawn").Pool(options.processes, probe_all if options.probes else None)
+    with table.open("a", newline="") as stream, made as pool:
         writer = csv.DictWriter(stream, FIELDS)
         if not done:
             writer.writeheader()
@@ -248,6 +273,7 @@ def report(rows: list[dict[str, object]]) -> None:
     for r in rows:
         if r["fault"]:
             print(f"network {r['number']} ({r['kind']}): {r['fault']}")
+    print(f"{sum(int(str(r.get('probes') or 0)) for r in rows)} probes")
     print(f"{sum(bool(r['fault']) for r in rows)} disagreements")
 
 
