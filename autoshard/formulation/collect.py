@@ -1,6 +1,6 @@
 """Collecting the decisions: one pass over the program makes the nodes and the links between them."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -102,19 +102,17 @@ class Collector:
         *,
         stated: StatedShardings,
         ties: Mapping[int, int],
-        axis_orders: Sequence[Sequence[str]] = (),
-        apart: Collection[str] = (),
+        domains: Domains,
         trips: int = 1,
         reach: PartialReach | None = None,
         tile: Tile | None = None,
         loose: bool = False,
-        spaces: dict[object, OpSpace] | None = None,
         check: Check = no_check,
     ) -> None:
         self.program, self.mesh = program, mesh
         self.fusion, self.liveness, self.exposure = analyses
         self.stated, self.ties = stated, ties
-        self.domains = Domains(mesh, axis_orders, spaces, apart)
+        self.domains = domains
         self.trips, self.loose, self.check = trips, loose, check
         self.reach = PartialReach(program, mesh) if reach is None else reach
         self.inputs = frozenset(program.body.args)

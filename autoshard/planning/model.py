@@ -265,9 +265,9 @@ def build_model(
     say("enumerating states")
     analyses = Analyses(fusion, liveness, shared.exposure)
     collected = Collector(
-        program, mesh, analyses, stated=_by_target(problem), ties=ties, axis_orders=shared.orders, apart=shared.apart,
-        trips=problem.trips, reach=shared.reach, tile=problem.machine.profile.memory_tile, spaces=shared.spaces,
-        check=check,
+        program, mesh, analyses, stated=_by_target(problem), ties=ties,
+        domains=Domains(mesh, shared.orders, shared.spaces, shared.apart), trips=problem.trips, reach=shared.reach,
+        tile=problem.machine.profile.memory_tile, check=check,
     ).run()  # fmt: skip
     restrict_nodes(collected, program, mesh, problem.restrictions, ties)
     for placements in fixed:
@@ -330,14 +330,14 @@ def _check(deadline: Deadline, doing: str, done: int, of: int) -> None:
 def collect_loosely(problem: Problem) -> tuple[Loose, Liveness]:
     """The decisions of a problem with none of its statements in force, for judging subsets of them."""
     program, mesh = problem.program, problem.mesh
-    ties, orders, apart = layout_ties(program), axis_orders(problem), axes_apart(problem)
+    ties, domains = layout_ties(program), Domains(mesh, axis_orders(problem), apart=axes_apart(problem))
     fusion, liveness, reach = _analysed(program, mesh, problem.machine)
     analyses = Analyses(fusion, liveness, Exposure(problem.machine))
     collected = Collector(
-        program, mesh, analyses, stated=_by_target(problem), ties=ties, axis_orders=orders, apart=apart,
-        trips=problem.trips, reach=reach, tile=problem.machine.profile.memory_tile, loose=True,
+        program, mesh, analyses, stated=_by_target(problem), ties=ties, domains=domains, trips=problem.trips,
+        reach=reach, tile=problem.machine.profile.memory_tile, loose=True,
     ).run()  # fmt: skip
-    return Loose(program, mesh, collected, ties, Domains(mesh, orders, apart=apart), problem.statements), liveness
+    return Loose(program, mesh, collected, ties, domains, problem.statements), liveness
 
 
 def _analysed(program: Program, mesh: AtomMesh, machine: Machine) -> tuple[Fusion, Liveness, PartialReach]:
