@@ -45,10 +45,11 @@ class Step:
         return self.share if plan is None or self.known is None else self.known
 
 
-_WIDER, _WIDER_OF_SMALL = 1.25, 2.5
+_WIDER, _WIDER_OF_SMALL = 1.25, 1.5
 """A network knows of all that plans may hold at moments that were too full where that makes its tables at most so many
-times as large (a small one, whose rounds are proofs, the second). Otherwise its answers move what they hold to where it
-does not know of it, round after round."""
+times as large. Otherwise its answers move what they hold to where it does not know of it, round after round. Large ones
+are held against the network that knows of nothing; small ones, whose rounds are proofs, against the one that knows of
+what the answer holds there."""
 SOON_NODES = 2_000
 """In networks of up to so many nodes, repeated layers counted one by one, it is soon worked out what several decisions
 hold together. (Layers that share decisions count too: each is in memory at another time.)"""
@@ -85,7 +86,7 @@ def is_few(nodes: int, effort: float) -> bool:
 
 
 def wider(small: bool) -> float:
-    """How many times as many table entries a network may have that knows of all that plans may hold at moments that
-    were too full. small: of up to `SMALL_NODES` nodes.
+    """How many times as many table entries as another one a network may have that knows of all that plans may hold at
+    moments that were too full. small: of up to `SMALL_NODES` nodes.
     """
     return _WIDER_OF_SMALL if small else _WIDER
