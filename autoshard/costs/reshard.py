@@ -6,7 +6,7 @@ is what the lowering runs.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, permutations
 
@@ -31,20 +31,20 @@ MANY_LAYOUTS = 400
 """Tables of more layouts than this are worth compiled code."""
 
 
-def _free_runs(mesh: AtomMesh, used: set[int]) -> Iterable[tuple[int, ...]]:
-    """Groups of unused atoms that one step takes: parts of one axis, or whole axes (up to three in any order)."""
-    whole_axes = []
+def _free_runs(mesh: AtomMesh, used: set[int], apart: Collection[str]) -> Iterable[tuple[int, ...]]:
+    """Groups of unused atoms that one step takes: parts of one axis, or whole axes (up to three in any order), where
+    the parts of the axes in `apart` count as axes."""
     for axis in mesh.atoms_of.values():
         for first in range(len(axis)):
             for last in range(first + 1, len(axis) + 1):
                 if used.isdisjoint(axis[first:last]):
                     yield axis[first:last]
-        if used.isdisjoint(axis) and mesh.size(axis) > 1:
-            whole_axes.append(axis)
-    for count in range(2, len(whole_axes) + 1):
-        for axes in combinations(whole_axes, count):
-            for order in permutations(axes) if len(mesh.atoms_of) <= MAX_AXES_IN_ANY_ORDER else (axes,):
-                yield tuple(a for axis in order for a in axis)
+    for units in dict.fromkeys((mesh.units(), mesh.units(apart))):
+        free = [unit for unit in units if used.isdisjoint(unit) and mesh.size(unit) > 1]
+        for count in range(2, len(free) + 1):
+            for chosen in combinations(free, count):
+                for order in permutations(chosen) if len(units) <= MAX_AXES_IN_ANY_ORDER else (chosen,):
+                    yield tuple(a for unit in order for a in unit)
 
 
 _Dims = tuple[tuple[int, ...], ...]
@@ -52,7 +52,7 @@ _Way = tuple[StepKind, tuple[int, ...], int, int, _Dims, tuple[int, ...]]
 """The fields of a step, and the dimensions and partial sums of the layout that it leads to."""
 
 
-def _ways_from(layout: Layout, mesh: AtomMesh, maskable: frozenset[int]) -> Iterable[_Way]:
+def _ways_from(layout: Layout, mesh: AtomMesh, maskable: frozenset[int], apart: Collection[str]) -> Iterable[_Way]:
     """All single steps that may lead on from `layout`; the caller keeps those that end in its graph.
 
     Unused atoms are sliced or masked one run of an axis at a time, since a split axis mostly moves as a whole, or
@@ -65,7 +65,7 @@ def _ways_from(layout: Layout, mesh: AtomMesh, maskable: frozenset[int]) -> Iter
     def changed(dim: int, atoms: tuple[int, ...]) -> _Dims:
         return (*dims[:dim], atoms, *dims[dim + 1 :])
 
-    for run in _free_runs(mesh, {a for d in dims for a in d} | set(unreduced)):
+    for run in _free_runs(mesh, {a for d in dims for a in d} | set(unreduced), apart):
         for dim in range(rank):
             yield StepKind.SLICE, run, dim, -1, changed(dim, dims[dim] + run), unreduced
         if run == tuple(sorted(run)) and maskable.issuperset(run):
@@ -209,13 +209,15 @@ def _nothing() -> None:
 class ReshardTables:
     """Builds and keeps one `ReshardTable` per tensor type and set of layouts.
 
-    lengths: all shortest paths of a graph (`formulation.shortest`), for large tables.
+    lengths: all shortest paths of a graph (`formulation.shortest`), for large tables. apart: axes whose sub-axes move
+    as axes of their own.
     """
 
     mesh: AtomMesh
     prices: StepPrices
     exposure: Exposure
     lengths: AllLengths | None = None
+    apart: Collection[str] = ()
     _between: dict[tuple[tuple[int, ...], frozenset[int]], tuple[Layout, ...]] = field(default_factory=dict)
     _complete: dict[tuple[Layout, ...], tuple[Layout, ...]] = field(default_factory=dict)
     _graphs: dict[tuple[Layout, ...], _Graph] = field(default_factory=dict)
@@ -255,7 +257,7 @@ class ReshardTables:
     def _waypoints(self, type_: TensorType, partial: frozenset[int]) -> tuple[Layout, ...]:
         key = (type_.shape, partial)
         if key not in self._between:
-            self._between[key] = tuple(waypoints(type_, self.mesh, partial))
+            self._between[key] = tuple(waypoints(type_, self.mesh, partial, self.apart))
         return self._between[key]
 
     def _with_ways_in(
@@ -288,7 +290,7 @@ class ReshardTables:
             known: dict[tuple[StepKind, tuple[int, ...], int, int], int] = {}
             for i, layout in enumerate(nodes):
                 check()
-                for kind, atoms, dim, to_dim, dims, unreduced in _ways_from(layout, self.mesh, maskable):
+                for kind, atoms, dim, to_dim, dims, unreduced in _ways_from(layout, self.mesh, maskable, self.apart):
                     j = index.get((dims, unreduced))
                     if j is not None:
                         sources.append(i)

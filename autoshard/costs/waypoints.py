@@ -1,6 +1,6 @@
 """Layouts that reshards pass through between those that are in use."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import permutations, product
 from math import prod
 
@@ -11,13 +11,25 @@ MAX_AXES_IN_ANY_ORDER = 3
 """With more mesh axes, way-points keep the canonical (mesh) order only, to bound the graph."""
 
 
-def waypoints(type_: TensorType, mesh: AtomMesh, unreduced: frozenset[int]) -> list[Layout]:
+def waypoints(
+    type_: TensorType, mesh: AtomMesh, unreduced: frozenset[int], apart: Collection[str] = ()
+) -> list[Layout]:
     """Every evenly dividing layout of whole mesh axes; those in `unreduced` may be partial sums.
 
     Each axis is absent, on a dimension, or unreduced. Up to three axes come in every order within a dimension, more
-    only in mesh order. Layouts that put the sub-axes of one axis on different dimensions are not among them.
+    only in mesh order. Layouts that put the sub-axes of one axis on different dimensions are among them for the axes
+    in `apart`, whose sub-axes count as axes.
     """
-    axes = [mesh.atoms_of[name] for name in mesh.mesh.axis_names if mesh.mesh.axis_size(name) > 1]
+    out: dict[Layout, None] = {}
+    for units in dict.fromkeys((mesh.units(), mesh.units(apart))):
+        out |= dict.fromkeys(_layouts_of([u for u in units if mesh.size(u) > 1], type_, mesh, unreduced))
+    return list(out)
+
+
+def _layouts_of(
+    axes: Sequence[tuple[int, ...]], type_: TensorType, mesh: AtomMesh, unreduced: frozenset[int]
+) -> list[Layout]:
+    """The way-points of these axes, each of them the atoms that go together."""
     any_order = len(axes) <= MAX_AXES_IN_ANY_ORDER
     out: list[Layout] = []
 

@@ -127,7 +127,7 @@ class Domains:
         used = {*sums, *(a for atoms in stated for a in atoms)}
         if len(used) < len(sums) + sum(map(len, stated)):
             return ()  # pins that cut two dimensions by one axis contradict each other
-        unused = [atoms for atoms in self.mesh.atoms_of.values() if used.isdisjoint(atoms)]
+        unused = [atoms for atoms in self.mesh.units(self.apart) if used.isdisjoint(atoms)]
         rest = [tuple(a for a in atoms if self.mesh.sizes[a] > 1) for atoms in unused]
         free = [d for d in range(len(type_.shape)) if all(pin.dims[d].is_open for pin in pins)]
         layouts_found: dict[Layout, None] = {}

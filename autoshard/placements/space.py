@@ -128,9 +128,9 @@ def enumerate_placements(
 ) -> OpSpace:
     """Every placement of an op that all its tensors can be written with as shardings.
 
-    Atoms must divide their factors; those in `uneven` may be padded. `axis_orders` are further orders of mesh axes that
-    users wrote within one dimension; the canonical order is that of the mesh. `apart`: axes whose sub-axes go to
-    different places as they like.
+    Atoms must divide their factors; those in `uneven` may be padded. `axis_orders` are further orders of mesh axes
+    within one dimension, or of their sub-axes by name (`AtomMesh.names`); the canonical order is that of the mesh.
+    `apart`: axes whose sub-axes go to different places as they like.
     """
     pruned: Counter[str] = Counter()
     single = len(rule.factor_sizes)  # targets from here on are ties
@@ -158,7 +158,8 @@ def enumerate_placements(
     atoms_of = [mesh.atoms_of[n] for n in names]
     drawn = _choices(atoms_of, options, len(rule.factor_sizes), rule.ties)
     for order in (names, *map(tuple, axis_orders)):
-        rank = {a: order.index(n) for n in names for a in mesh.atoms_of[n]}
+        listed = (a for name in order for a in mesh.atoms_of.get(name) or (mesh.names.index(name),))
+        rank = {a: place for place, a in enumerate(listed)}
         for choice, on, passes, zeros in drawn:
             cut = on if order == names else tuple(tuple(sorted(atoms, key=lambda a: rank[a])) for atoms in on)
             counts = tuple(map(size, cut))

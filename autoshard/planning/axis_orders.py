@@ -7,7 +7,7 @@ one order. What this leaves out are plans in which one value has such axes in on
 (docs/limits.md).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
 
 from autoshard.costmodels.machine import Machine
@@ -23,35 +23,49 @@ ALIKE_OPS = {FEW_AXES: 200, SOME_AXES: 120}
 axes searches within a memory limit take up to twice as long then (they begin with one order: `fewer_orders`)."""
 
 
+_Unit = tuple[int, ...]
+"""Atoms that go together: those of an axis, or one part of it alone (`AtomMesh.units`)."""
+
+
 def axis_orders(problem: Problem) -> tuple[tuple[str, ...], ...]:
     """Orders of mesh axes within a dimension that plans may have besides the mesh's own.
 
     With few axes all orders, but that in programs of many ops (`ALIKE_OPS`) axes alike (of one size, over the same
     links, and named by no statement, nor placed by stages of strategies) stay as they are in the mesh. In any case
     those that statements use or leave open: on a mesh of x, y and z, ``{"y", "x"}`` uses the order y, x, z, and
-    ``{"y", ?}`` leaves it open: x and z can only follow.
+    ``{"y", ?}`` leaves it open: x and z can only follow. Parts of an axis that statements name (`axes_apart`) are
+    ordered as axes are, by their names in the mesh: ``("x:(2)4", "x:(1)2")``.
     """
-    mesh = problem.mesh.mesh
-    names = tuple(mesh.axis_names)
-    cutting = tuple(n for n, size in zip(names, mesh.axis_sizes, strict=True) if size > 1)
+    mesh, apart = problem.mesh, axes_apart(problem)
+    out: dict[tuple[str, ...], None] = {}
+    for units in dict.fromkeys((mesh.units(), mesh.units(apart))):
+        for order in _orders(problem, units):
+            refs = ((mesh.atoms[a].name, mesh.names[a]) for unit in order for a in unit)
+            out[tuple(dict.fromkeys(part if axis in apart else axis for axis, part in refs))] = None
+    return tuple(out)
+
+
+def _orders(problem: Problem, units: Sequence[_Unit]) -> Iterator[tuple[_Unit, ...]]:
+    """Orders besides that of the mesh, each maybe several times."""
+    mesh = problem.mesh
+    cutting = tuple(unit for unit in units if mesh.size(unit) > 1)
     ops = len(problem.program.ops)
     most = SOME_AXES if ops <= FEW_OPS else FEW_AXES
-    out: dict[tuple[str, ...], None] = {}
     if len(cutting) <= most:
         every = ops <= ALIKE_OPS[max(FEW_AXES, len(cutting))] and not problem.alike_in_order
-        named = cutting if every else _named(problem)
-        alike = _alike(problem.machine, [name for name in cutting if name not in named])
-        rest = [n for n in names if n not in cutting]
+        named = set(mesh.mesh.axis_names) if every else _named(problem)
+        whole = {name: atoms for name, atoms in mesh.atoms_of.items() if atoms in cutting and name not in named}
+        alike = [(whole[a], whole[b]) for a, b in _alike(problem.machine, tuple(whole))]
+        rest = [unit for unit in units if unit not in cutting]
         for order in permutations(cutting):
-            place = {n: k for k, n in enumerate(order)}
+            place = {unit: k for k, unit in enumerate(order)}
             if order != cutting and all(place[a] < place[b] for a, b in alike):
-                out[(*order, *rest)] = None
-    for listed, is_open in _listed(problem):
-        order = (*listed, *(n for n in names if n not in listed))
-        later = listed != tuple(sorted(listed, key=names.index))
-        if later or ((is_open or len(cutting) <= most) and order != names):
-            out[order] = None
-    return tuple(out)
+                yield (*order, *rest)
+    for listed, is_open in _listed(problem, units):
+        order = (*listed, *(unit for unit in units if unit not in listed))
+        later = listed != tuple(sorted(listed))
+        if later or ((is_open or len(cutting) <= most) and order != tuple(units)):
+            yield order
 
 
 def axes_apart(problem: Problem) -> frozenset[str]:
@@ -92,7 +106,12 @@ def _stated(problem: Problem) -> list[TensorSharding]:
     ]
 
 
-def _listed(problem: Problem) -> list[tuple[tuple[str, ...], bool]]:
-    """Axes that statements put on one dimension, in their order, and whether more may follow."""
+def _listed(problem: Problem, units: Sequence[_Unit]) -> list[tuple[tuple[_Unit, ...], bool]]:
+    """What statements put on one dimension, in its order, and whether more may follow."""
+    mesh = problem.mesh
+    unit_of = {atom: unit for unit in units for atom in unit}
     dims = [dim for sharding in _stated(problem) for dim in sharding.dims]
-    return [(tuple(dict.fromkeys(a.name for a in dim.axes)), dim.is_open) for dim in dims]
+    atoms = [[a for ref in dim.axes for a in mesh.atoms_for(ref)] for dim in dims]
+    return [
+        (tuple(dict.fromkeys(unit_of[a] for a in listed)), dim.is_open) for listed, dim in zip(atoms, dims, strict=True)
+    ]

@@ -94,13 +94,13 @@ class Shared:
         return Shared(
             problem.program, problem.mesh, problem.machine, axis_orders(problem), axes_apart(problem),
             *_analysed(problem.program, problem.mesh, problem.machine), prices, problem.objective, problem.weights,
-            exposure, ReshardTables(problem.mesh, prices, exposure, _lengths), {},
+            exposure, ReshardTables(problem.mesh, prices, exposure, _lengths, axes_apart(problem)), {},
         )  # fmt: skip
 
     def weighing(self, weights: Weights) -> "Shared":
         """The same for models that count a weighted mean."""
         exposure = replace(self.exposure, weights=weights)
-        tables = ReshardTables(self.mesh, self.prices, exposure, _lengths)
+        tables = ReshardTables(self.mesh, self.prices, exposure, _lengths, self.apart)
         return replace(self, weights=weights, exposure=exposure, tables=tables)
 
     def fits(self, problem: Problem) -> bool:

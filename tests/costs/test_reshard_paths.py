@@ -193,6 +193,19 @@ def test_sub_axes_part_ways_only_where_asked() -> None:
     assert np.isfinite(cost(with_it, apart, WHOLE)) and np.isfinite(cost(with_it, WHOLE, apart))
 
 
+@pytest.mark.parametrize("profile", ["tpu_v5e", "h100"])
+def test_sub_axes_apart_move_as_axes_do(profile: str) -> None:
+    """No sequence of steps is cheaper, whichever layouts are in use."""
+    mesh = AtomMesh.split(atoms({"x": 8, "y": 2}).mesh, {"x": (2, 4)})
+    prices = StepPrices(machine({"x": 8, "y": 2}, profile), mesh)
+    found = ReshardTables(mesh, prices, Exposure(prices.machine), apart={"x"}).table(MATRIX, [WHOLE])
+    judge = Reshards(MATRIX, (), mesh, prices)
+    assert set(found.layouts) == set(judge.layouts)
+    for source in judge.layouts:
+        for target in judge.layouts:
+            assert cost(found, source, target) == pytest.approx(judge.seconds[source][target], rel=1e-9)
+
+
 def test_an_axis_of_size_one_changes_nothing() -> None:
     assert len(table({"x": 2, "one": 1}, partial=()).layouts) >= len(table({"x": 2}).layouts)
     mesh = atoms({"x": 2, "one": 1})

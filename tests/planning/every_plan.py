@@ -129,19 +129,22 @@ class _Question:
     @cached_property
     def orders(self) -> list[tuple[int, ...]]:
         """Orders of atoms within a dimension: the mesh's, those in which axes of other sizes change places, and those
-        in which what is stated may go on.
+        in which what is stated may go on. Where statements name parts of axes: all, and these parts are axes.
         """
         atoms = tuple(range(len(self.mesh.atoms)))
         stated = [pin.sharding for pin in self.pins]
         if self.manual is not None:
             stated += [*self.manual.entering.values(), *self.manual.leaving.values()]
+        apart = {ref.name for sharding in stated for ref in sharding.axes_used() if ref.is_sub_axis}
+        whole = [own for name, own in self.mesh.atoms_of.items() if name not in apart]
         first = {atoms: None}
-        size = {own: prod(self.mesh.sizes[a] for a in own) for own in self.mesh.atoms_of.values()}
-        cutting = [own for own in size if size[own] > 1]
+        size = {own: prod(self.mesh.sizes[a] for a in own) for own in whole}
+        size |= {(a,): self.mesh.sizes[a] for a in atoms if self.mesh.atoms[a].name in apart}
+        cutting = sorted(own for own in size if size[own] > 1)
         assert len(cutting) <= 3, "of more axes not all orders are tried"
         for order in permutations(cutting):
             like = [[own for own in axes if size[own] == n] for axes in (order, cutting) for n in sorted(size.values())]
-            if like[: len(size)] == like[len(size) :]:
+            if apart or like[: len(size)] == like[len(size) :]:
                 first[tuple(a for own in order for a in own)] = None
         for dim in (d for sharding in stated for d in sharding.dims if d.axes):
             first[tuple(a for ref in dim.axes for a in self.mesh.atoms_for(ref))] = None

@@ -70,6 +70,23 @@ def test_axes_of_one_size_over_other_links_are_tried_in_both_orders() -> None:
     assert orders({"x": 8, "y": 8}, hardware="h100") == (("y", "x"),)
 
 
+def test_parts_that_a_statement_names_are_tried_in_both_orders() -> None:
+    assert orders({"x": 8}, '[{"x":(1)2}, {}]') == (("x:(2)4", "x:(1)2"),)
+
+
+def test_parts_that_no_statement_names_keep_their_order() -> None:
+    assert orders({"x": 8}, "[{?}, {}]") == ()
+
+
+def test_other_axes_come_between_parts_where_a_statement_says_so() -> None:
+    stated = '[{"x":(1)2, "y", "x":(2)2}, {}]'
+    assert ("x:(1)2", "y", "x:(2)2") in orders({"x": 4, "y": 2}, stated, ops=MANY_OPS)
+
+
+def test_axes_are_tried_in_both_orders_where_there_are_too_many_parts_for_all() -> None:
+    assert orders({"x": 4, "y": 8}, '[{"y":(1)2}, {}]', ops=MANY_OPS) == (("y:(1)2", "y:(2)4", "x"),)
+
+
 def test_axes_of_size_one_have_no_order() -> None:
     assert orders({"x": 1, "y": 4}) == ()
 

@@ -140,3 +140,11 @@ def test_sizes_of_axes_that_differ_from_those_of_arguments_are_told(mesh: dict[s
     x = jax.ShapeDtypeStruct((32, 64), jnp.float32, sharding=named("x", "y"))
     notes = planned(jnp.tanh, x, mesh=mesh).notes
     assert [n.split("shardings for ")[1].split(";")[0] for n in notes if "shardings for" in n] == told
+
+
+@pytest.mark.parametrize("mesh", [{"all": 8}, {"model": 4, "data": 2}, {"a": 4, "b": 2}], ids=str)
+def test_what_is_stated_on_the_turned_grid_needs_no_collectives_on_any_other(mesh: dict[str, int]) -> None:
+    turned = named(("y", "x"))
+    found = planned(jax.jit(jnp.tanh, in_shardings=turned, out_shardings=turned), X, mesh=mesh)
+    assert len(found.collectives) == 0
+    assert found.out_shardings.is_equivalent_to(turned, 2)
