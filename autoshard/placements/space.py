@@ -22,7 +22,7 @@ from autoshard.sharding.layout import AtomMesh, Layout
 NONE = -1
 ZERO = -2
 _FIRST_PASS = -3
-MOST_APART = 250
+MOST_APART = 700
 """Options of one axis up to which its sub-axes go to different places wherever statements name them."""
 MAX_PERMUTES = 8
 """Cutouts whose elements need more permutes to get where they belong are not cut on both sides."""

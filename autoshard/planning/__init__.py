@@ -4,6 +4,7 @@ Knows no front end.
 """
 
 from autoshard.planning.answer import answer, check_room
+from autoshard.planning.axis_orders import notes_on_parts
 from autoshard.planning.decide import decide
 from autoshard.planning.decision import STOPPED_BY_USER, Decision, assumptions, best_seen, finish
 from autoshard.planning.model import Model, build_model
@@ -30,6 +31,7 @@ __all__ = [
     "finish",
     "name_nodes",
     "named_stages",
+    "notes_on_parts",
     "price_of_sharing",
     "stated_stages",
 ]

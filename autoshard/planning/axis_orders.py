@@ -23,6 +23,11 @@ ALIKE_OPS = {FEW_AXES: 200, SOME_AXES: 120}
 axes searches within a memory limit take up to twice as long then (they begin with one order: `fewer_orders`)."""
 
 
+PART_OPS = 60
+"""Ops up to which parts that statements name are axes of their own where there are four axes and parts, not three. (A
+step of one layer of a transformer, 132 ops on 4x16, took 100 s and 7.5 GiB with one pin that cuts the 16 in three
+parts, ending 19% from its bound; 3 s without.)"""
+
 _Unit = tuple[int, ...]
 """Atoms that go together: those of an axis, or one part of it alone (`AtomMesh.units`)."""
 
@@ -71,8 +76,35 @@ def _orders(problem: Problem, units: Sequence[_Unit]) -> Iterator[tuple[_Unit, .
 def axes_apart(problem: Problem) -> frozenset[str]:
     """Axes of which statements name parts, as those on another mesh over the same devices do: these parts go to
     different places on all ops, also where one dimension can take the whole axis.
+
+    Networks grow as on a mesh with so many axes, so parts are axes only while there are few (`PART_OPS`), those of
+    earlier axes of the mesh first.
     """
-    return frozenset(ref.name for sharding in _stated(problem) for ref in sharding.axes_used() if ref.is_sub_axis)
+    mesh = problem.mesh
+    most = SOME_AXES + (len(problem.program.ops) <= PART_OPS)
+    apart: set[str] = set()
+    for name in _in_parts(problem):
+        if sum(mesh.size(unit) > 1 for unit in mesh.units({*apart, name})) <= most:
+            apart.add(name)
+    return frozenset(apart)
+
+
+def notes_on_parts(problem: Problem) -> tuple[str, ...]:
+    """A note where statements name parts of axes which are too many to be axes of their own in the whole program."""
+    together = [name for name in _in_parts(problem) if name not in axes_apart(problem)]
+    if not together:
+        return ()
+    return (
+        f"statements name parts of {', '.join(together)}; in a program of {len(problem.program.ops)} ops with so many "
+        "axes and parts, ops are cut by these parts only where a dimension does not take the whole axis, so that a "
+        "plan on a mesh which has them as axes may cost less (docs/limits.md)",
+    )
+
+
+def _in_parts(problem: Problem) -> list[str]:
+    """Axes of which statements name parts, in the order of the mesh."""
+    named = {ref.name for sharding in _stated(problem) for ref in sharding.axes_used() if ref.is_sub_axis}
+    return [name for name in problem.mesh.mesh.axis_names if name in named]
 
 
 def _alike(machine: Machine, axes: Sequence[str]) -> list[tuple[str, str]]:

@@ -29,7 +29,7 @@ from autoshard.constraints.kernels_of import match_kernels, with_kernels
 from autoshard.constraints.orders import in_orders
 from autoshard.costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
 from autoshard.errors import InputError, listing
-from autoshard.planning import Problem
+from autoshard.planning import Problem, notes_on_parts
 from autoshard.program.program import Program
 from autoshard.request.arguments import (
     Limits,
@@ -108,6 +108,7 @@ def asked(request: Request) -> Asked:
     statements = (*pins, *groups, *restrictions, *_limits(limits), *manual_statements(program), *kernels.statements)
     notes = (
         *code_notes,
+        *notes_on_parts(problem),
         *kernels.notes,
         *limit_notes(limits, machine),
         *role_notes(program, request.roles or {}),

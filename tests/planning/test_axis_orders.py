@@ -14,8 +14,9 @@ from autoshard import MaxReshards, plan
 from autoshard.api.verbs import ask
 from autoshard.frontends.jax.function import trace
 from autoshard.planning import Decision, Model, build_model, decide, fewer_orders, stated_stages
-from autoshard.planning.axis_orders import axis_orders
+from autoshard.planning.axis_orders import PART_OPS, axes_apart, axis_orders
 from autoshard.planning.decide import search_plan
+from autoshard.request.asking import Asked
 from autoshard.search_options import SearchOptions
 from autoshard.solver.solution import Stopped
 
@@ -33,10 +34,16 @@ def of(ops: int) -> Any:
     return trace(f, f32(64, 64), name="f")
 
 
+def asked(axes: Mapping[str, Any], *pins: str, ops: int = 1, hardware: str = "tpu_v5e") -> Asked:
+    return ask(of(ops), mesh=axes, hardware=hardware, constraints=[Pin("x", pin) for pin in pins])
+
+
 def orders(axes: Mapping[str, Any], *pins: str, ops: int = 1, hardware: str = "tpu_v5e") -> tuple[tuple[str, ...], ...]:
-    traced = of(ops)
-    question = ask(traced, mesh=axes, hardware=hardware, constraints=[Pin("x", pin) for pin in pins])
-    return axis_orders(question.problem)
+    return axis_orders(asked(axes, *pins, ops=ops, hardware=hardware).problem)
+
+
+def apart(axes: Mapping[str, Any], *pins: str, ops: int = 1) -> frozenset[str]:
+    return axes_apart(asked(axes, *pins, ops=ops).problem)
 
 
 def test_two_axes_of_other_sizes_are_tried_in_both_orders() -> None:
@@ -87,6 +94,29 @@ def test_axes_are_tried_in_both_orders_where_there_are_too_many_parts_for_all() 
     assert orders({"x": 4, "y": 8}, '[{"y":(1)2}, {}]', ops=MANY_OPS) == (("y:(1)2", "y:(2)4", "x"),)
 
 
+def test_three_axes_and_parts_are_axes_in_programs_of_any_size() -> None:
+    assert apart({"x": 4, "y": 8}, '[{"y":(1)2}, {}]', ops=MANY_OPS) == {"y"}
+
+
+@pytest.mark.parametrize("axes", [{"x": 4, "y": 16}, {"y": 64}], ids=str)
+def test_four_axes_and_parts_are_axes_in_programs_of_few_ops_only(axes: dict[str, int]) -> None:
+    stated = '[{"y":(1)2}, {"y":(4)4}]' if "x" in axes else '[{"y":(2)2}, {"y":(4)4}]'
+    assert apart(axes, stated, ops=PART_OPS) == {"y"}
+    assert apart(axes, stated, ops=PART_OPS + 1) == frozenset()
+
+
+def test_of_parts_that_are_too_many_those_of_earlier_axes_are_axes() -> None:
+    stated = '[{"y":(1)2, "x":(1)2}, {}]'
+    assert apart({"x": 4, "y": 8}, stated, ops=MANY_OPS) == {"x"}
+    assert apart({"y": 8, "x": 4}, stated, ops=MANY_OPS) == {"y"}
+
+
+def test_a_note_tells_where_ops_are_not_cut_by_the_parts_that_statements_name() -> None:
+    stated, told = '[{"y":(1)2, "x":(1)2}, {}]', "statements name parts of y; in a program of 300 ops"
+    assert any(told in note for note in asked({"x": 4, "y": 8}, stated, ops=MANY_OPS).notes)
+    assert not any("name parts" in note for note in asked({"x": 4, "y": 8}, stated).notes)
+
+
 def test_axes_of_size_one_have_no_order() -> None:
     assert orders({"x": 1, "y": 4}) == ()
 
@@ -116,8 +146,8 @@ def test_the_order_of_the_mesh_is_nothing_to_axes_alike(axes: dict[str, int]) ->
 def test_axes_alike_that_stages_of_strategies_place_are_tried_in_both_orders() -> None:
     traced = of(MANY_OPS)
     roles = {"x": ("batch", None)}
-    asked = ask(traced, mesh={"x": 2, "y": 2}, hardware="tpu_v5e", priorities=["data"], roles=roles)
-    assert axis_orders(asked.problem) == (("y", "x"),)
+    staged = ask(traced, mesh={"x": 2, "y": 2}, hardware="tpu_v5e", priorities=["data"], roles=roles)
+    assert axis_orders(staged.problem) == (("y", "x"),)
 
 
 def test_stages_have_the_orders_of_all_statements() -> None:
