@@ -6,7 +6,7 @@ is what the lowering runs.
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, permutations
 
@@ -31,9 +31,9 @@ MANY_LAYOUTS = 400
 """Tables of more layouts than this are worth compiled code."""
 
 
-def _free_runs(mesh: AtomMesh, used: set[int], apart: Collection[str]) -> Iterable[tuple[int, ...]]:
+def _free_runs(mesh: AtomMesh, used: set[int], apart: Sequence[tuple[int, ...]]) -> Iterable[tuple[int, ...]]:
     """Groups of unused atoms that one step takes: parts of one axis, or whole axes (up to three in any order), where
-    the parts of the axes in `apart` count as axes."""
+    those in `apart` are axes too."""
     for axis in mesh.atoms_of.values():
         for first in range(len(axis)):
             for last in range(first + 1, len(axis) + 1):
@@ -52,7 +52,9 @@ _Way = tuple[StepKind, tuple[int, ...], int, int, _Dims, tuple[int, ...]]
 """The fields of a step, and the dimensions and partial sums of the layout that it leads to."""
 
 
-def _ways_from(layout: Layout, mesh: AtomMesh, maskable: frozenset[int], apart: Collection[str]) -> Iterable[_Way]:
+def _ways_from(
+    layout: Layout, mesh: AtomMesh, maskable: frozenset[int], apart: Sequence[tuple[int, ...]]
+) -> Iterable[_Way]:
     """All single steps that may lead on from `layout`; the caller keeps those that end in its graph.
 
     Unused atoms are sliced or masked one run of an axis at a time, since a split axis mostly moves as a whole, or
@@ -209,7 +211,7 @@ def _nothing() -> None:
 class ReshardTables:
     """Builds and keeps one `ReshardTable` per tensor type and set of layouts.
 
-    lengths: all shortest paths of a graph (`formulation.shortest`), for large tables. apart: axes whose sub-axes move
+    lengths: all shortest paths of a graph (`formulation.shortest`), for large tables. apart: parts of axes that move
     as axes of their own.
     """
 
@@ -217,7 +219,7 @@ class ReshardTables:
     prices: StepPrices
     exposure: Exposure
     lengths: AllLengths | None = None
-    apart: Collection[str] = ()
+    apart: Sequence[tuple[int, ...]] = ()
     _between: dict[tuple[tuple[int, ...], frozenset[int]], tuple[Layout, ...]] = field(default_factory=dict)
     _complete: dict[tuple[Layout, ...], tuple[Layout, ...]] = field(default_factory=dict)
     _graphs: dict[tuple[Layout, ...], _Graph] = field(default_factory=dict)

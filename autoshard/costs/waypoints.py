@@ -1,6 +1,6 @@
 """Layouts that reshards pass through between those that are in use."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import permutations, product
 from math import prod
 
@@ -12,13 +12,13 @@ MAX_AXES_IN_ANY_ORDER = 3
 
 
 def waypoints(
-    type_: TensorType, mesh: AtomMesh, unreduced: frozenset[int], apart: Collection[str] = ()
+    type_: TensorType, mesh: AtomMesh, unreduced: frozenset[int], apart: Sequence[tuple[int, ...]] = ()
 ) -> list[Layout]:
     """Every evenly dividing layout of whole mesh axes; those in `unreduced` may be partial sums.
 
     Each axis is absent, on a dimension, or unreduced. Up to three axes come in every order within a dimension, more
-    only in mesh order. Layouts that put the sub-axes of one axis on different dimensions are among them for the axes
-    in `apart`, whose sub-axes count as axes.
+    only in mesh order. Layouts that put sub-axes of one axis on different dimensions are among them where `apart` has
+    these as axes of their own.
     """
     out: dict[Layout, None] = {}
     for units in dict.fromkeys((mesh.units(), mesh.units(apart))):

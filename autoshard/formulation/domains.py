@@ -1,6 +1,6 @@
 """Which layouts a value may be stored or shared in, and which of them a statement leaves."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 
 import numpy as np
@@ -17,7 +17,7 @@ class Domains:
     """Layouts of values and placements of ops, remembered by type and rule.
 
     axis_orders: further orders of mesh axes within a dimension that users wrote. spaces: the memory; several `Domains`
-    of the same mesh and orders may share it. apart: axes whose sub-axes go to different places as they like.
+    of the same mesh and orders may share it. apart: parts of axes that are axes of their own.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class Domains:
         mesh: AtomMesh,
         axis_orders: Sequence[Sequence[str]] = (),
         spaces: dict[object, OpSpace] | None = None,
-        apart: Collection[str] = (),
+        apart: Sequence[tuple[int, ...]] = (),
     ) -> None:
         self.mesh, self.axis_orders, self.apart = mesh, axis_orders, apart
         self._spaces: dict[object, OpSpace] = {} if spaces is None else spaces

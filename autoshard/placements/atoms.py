@@ -45,13 +45,18 @@ def stated_splits(shardings: Iterable[TensorSharding], mesh: Mesh) -> dict[str, 
     return out
 
 
-def choose_atoms(program: Program, mesh: Mesh, splits: Mapping[str, Sequence[int]] | None = None) -> AtomMesh:
+def choose_atoms(
+    program: Program,
+    mesh: Mesh,
+    splits: Mapping[str, Sequence[int]] | None = None,
+    stated: Mapping[str, Sequence[int]] | None = None,
+) -> AtomMesh:
     """The refined mesh for `program`: `splits` fixes the parts of some axes (S0.35), the rest is chosen here.
 
     An axis of size n is split into (g, n/g) where a shardable factor of a matmul or convolution has size f and
     ``g = gcd(n, f)`` is neither 1 nor n. Where no such factor needs it, a reshape may ask for a split if one of its
     dimensions ends with the factor (64 rows cut by 16 become 8 x 8 cut by 8 and 2). Axes that a `shard_map` of the user
-    runs over stay whole.
+    runs over stay whole. stated: the parts of axes that statements name (`stated_splits`), each split as an axis is.
     """
     chosen: dict[str, Sequence[int]] = dict(splits or {})
     sizes: Counter[int] = Counter()
@@ -64,13 +69,19 @@ def choose_atoms(program: Program, mesh: Mesh, splits: Mapping[str, Sequence[int
             dims = [d for tensor in (*op.rule.operands, *op.rule.results) for d in tensor]
             ending.update({op.rule.factor_sizes[f] for d in dims for f in d[:-1] if f in op.rule.shardable})
     for axis, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True):
-        if axis in chosen or axis in manual or size > MAX_SPLIT_AXIS:
-            continue
-        divisors = _divisors(size, sizes) or _divisors(size, ending)
-        if divisors:
-            best = max(divisors, key=lambda d: (divisors[d], d))
-            chosen[axis] = (best, size // best)
+        if axis not in chosen:
+            parts = (stated or {}).get(axis, (size,))
+            chosen[axis] = parts if axis in manual else [n for part in parts for n in _split(part, sizes, ending)]
     return AtomMesh.split(mesh, chosen)
+
+
+def _split(size: int, sizes: Mapping[int, int], ending: Mapping[int, int]) -> tuple[int, ...]:
+    """The parts into which an axis of this size, or a part of one, is split."""
+    divisors = _divisors(size, sizes) or _divisors(size, ending)
+    if size > MAX_SPLIT_AXIS or not divisors:
+        return (size,)
+    best = max(divisors, key=lambda d: (divisors[d], d))
+    return best, size // best
 
 
 def _divisors(size: int, factors: Mapping[int, int]) -> Counter[int]:

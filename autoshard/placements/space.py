@@ -1,12 +1,12 @@
 """All placements of mesh axes on the factors of one op; placements that are left out are counted by reason.
 
 An axis goes on one factor, passes through as a partial sum where the op is linear, or stays unused.
-The sub-axes of a split axis go to different places only where a factor cannot take the whole axis, or where a
-statement names them.
+The sub-axes of a split axis go to different places only where a factor cannot take the whole axis, or where they are
+axes of their own, because a statement names them.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -23,7 +23,7 @@ NONE = -1
 ZERO = -2
 _FIRST_PASS = -3
 MOST_APART = 700
-"""Options of one axis up to which its sub-axes go to different places wherever statements name them."""
+"""Options of one axis up to which its parts are axes of their own."""
 MAX_PERMUTES = 8
 """Cutouts whose elements need more permutes to get where they belong are not cut on both sides."""
 
@@ -76,12 +76,12 @@ def _axis_options(
     sizes: Sequence[tuple[int, ...]],
     partial: PartialSums,
     uneven: frozenset[int],
-    apart: bool,
+    apart: Sequence[tuple[int, ...]] = (),
 ) -> list[tuple[int, ...]]:
     """Targets of each atom of one mesh axis: a number in `factors`, NONE, ZERO or a pass code.
 
     sizes: of each target, those of the factors that are cut together there (one, but for the two sides of a cutout).
-    apart: whether the atoms go to different places as they like.
+    apart: parts of the axis that are axes of their own.
     """
     whole = mesh.size(atoms)
     if whole == 1:
@@ -111,10 +111,10 @@ def _axis_options(
                 continue
             rest = [NONE, *(g for g in factors if g != f and divides(g, tail_size)), *sums]
             options += [(f,) * len(head) + (t,) * len(tail) for t in rest]
-    if apart:
-        each = [(NONE, *(t for kind in targets((a,)) for t in kind)) for a in atoms]
-        if prod(map(len, each)) <= MOST_APART:
-            options = list(dict.fromkeys((*options, *product(*each))))
+    each = [_axis_options(mesh, part, factors, sizes, partial, uneven) for part in apart]
+    if apart and prod(map(len, each)) <= MOST_APART:
+        together = (tuple(t for targets_of in option for t in targets_of) for option in product(*each))
+        options = list(dict.fromkeys((*options, *together)))
     return options
 
 
@@ -124,13 +124,13 @@ def enumerate_placements(
     partial: PartialSums,
     axis_orders: Sequence[Sequence[str]] = (),
     uneven: frozenset[int] = frozenset(),
-    apart: Collection[str] = (),
+    apart: Sequence[tuple[int, ...]] = (),
 ) -> OpSpace:
     """Every placement of an op that all its tensors can be written with as shardings.
 
     Atoms must divide their factors; those in `uneven` may be padded. `axis_orders` are further orders of mesh axes
     within one dimension, or of their sub-axes by name (`AtomMesh.names`); the canonical order is that of the mesh.
-    `apart`: axes whose sub-axes go to different places as they like.
+    `apart`: parts of axes, each of some atoms, that are axes of their own.
     """
     pruned: Counter[str] = Counter()
     single = len(rule.factor_sizes)  # targets from here on are ties
@@ -138,8 +138,8 @@ def enumerate_placements(
     sizes = [(n,) for n in rule.factor_sizes] + [tuple(rule.factor_sizes[f] for f in tie) for tie in rule.ties]
     paddable = uneven.union(range(single, len(sizes)))
     options = [
-        _axis_options(mesh, mesh.atoms_of[n], targets, sizes, partial, paddable, n in apart)
-        for n in mesh.mesh.axis_names
+        _axis_options(mesh, own, targets, sizes, partial, paddable, [part for part in apart if part[0] in own])
+        for own in (mesh.atoms_of[n] for n in mesh.mesh.axis_names)
     ]
     may_be_padded = uneven.union(*rule.ties)
     seen: set[tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, int], ...], tuple[int, ...]]] = set()

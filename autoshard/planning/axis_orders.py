@@ -8,10 +8,13 @@ one order. What this leaves out are plans in which one value has such axes in on
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations, permutations
+from itertools import accumulate, combinations, permutations
+from operator import mul
 
 from autoshard.costmodels.machine import Machine
+from autoshard.placements.atoms import stated_splits
 from autoshard.planning.problem import Problem
+from autoshard.sharding.axis import AxisRef
 from autoshard.sharding.tensor_sharding import TensorSharding
 
 FEW_AXES = 2
@@ -38,15 +41,16 @@ def axis_orders(problem: Problem) -> tuple[tuple[str, ...], ...]:
     With few axes all orders, but that in programs of many ops (`ALIKE_OPS`) axes alike (of one size, over the same
     links, and named by no statement, nor placed by stages of strategies) stay as they are in the mesh. In any case
     those that statements use or leave open: on a mesh of x, y and z, ``{"y", "x"}`` uses the order y, x, z, and
-    ``{"y", ?}`` leaves it open: x and z can only follow. Parts of an axis that statements name (`axes_apart`) are
+    ``{"y", ?}`` leaves it open: x and z can only follow. Parts of an axis that statements name (`parts_apart`) are
     ordered as axes are, by their names in the mesh: ``("x:(2)4", "x:(1)2")``.
     """
-    mesh, apart = problem.mesh, axes_apart(problem)
+    mesh, apart = problem.mesh, parts_apart(problem)
+    in_parts = {mesh.atoms[part[0]].name for part in apart}
     out: dict[tuple[str, ...], None] = {}
     for units in dict.fromkeys((mesh.units(), mesh.units(apart))):
         for order in _orders(problem, units):
             refs = ((mesh.atoms[a].name, mesh.names[a]) for unit in order for a in unit)
-            out[tuple(dict.fromkeys(part if axis in apart else axis for axis, part in refs))] = None
+            out[tuple(dict.fromkeys(part if axis in in_parts else axis for axis, part in refs))] = None
     return tuple(out)
 
 
@@ -73,25 +77,26 @@ def _orders(problem: Problem, units: Sequence[_Unit]) -> Iterator[tuple[_Unit, .
             yield order
 
 
-def axes_apart(problem: Problem) -> frozenset[str]:
-    """Axes of which statements name parts, as those on another mesh over the same devices do: these parts go to
-    different places on all ops, also where one dimension can take the whole axis.
+def parts_apart(problem: Problem) -> tuple[tuple[int, ...], ...]:
+    """The parts of axes that statements name, as those on another mesh over the same devices do, and the rest of these
+    axes: each the atoms of what goes to one place, also where a dimension can take the whole axis.
 
     Networks grow as on a mesh with so many axes, so parts are axes only while there are few (`PART_OPS`), those of
     earlier axes of the mesh first.
     """
     mesh = problem.mesh
     most = SOME_AXES + (len(problem.program.ops) <= PART_OPS)
-    apart: set[str] = set()
-    for name in _in_parts(problem):
-        if sum(mesh.size(unit) > 1 for unit in mesh.units({*apart, name})) <= most:
-            apart.add(name)
-    return frozenset(apart)
+    apart: tuple[tuple[int, ...], ...] = ()
+    for more in _in_parts(problem).values():
+        if sum(mesh.size(unit) > 1 for unit in mesh.units((*apart, *more))) <= most:
+            apart = (*apart, *more)
+    return apart
 
 
 def notes_on_parts(problem: Problem) -> tuple[str, ...]:
     """A note where statements name parts of axes which are too many to be axes of their own in the whole program."""
-    together = [name for name in _in_parts(problem) if name not in axes_apart(problem)]
+    apart = parts_apart(problem)
+    together = [name for name, parts in _in_parts(problem).items() if parts[0] not in apart]
     if not together:
         return ()
     return (
@@ -101,10 +106,16 @@ def notes_on_parts(problem: Problem) -> tuple[str, ...]:
     )
 
 
-def _in_parts(problem: Problem) -> list[str]:
-    """Axes of which statements name parts, in the order of the mesh."""
-    named = {ref.name for sharding in _stated(problem) for ref in sharding.axes_used() if ref.is_sub_axis}
-    return [name for name in problem.mesh.mesh.axis_names if name in named]
+def _in_parts(problem: Problem) -> dict[str, list[tuple[int, ...]]]:
+    """Axes of which statements name parts, in the order of the mesh, and the atoms of their parts."""
+    mesh = problem.mesh
+    splits = stated_splits(_stated(problem), mesh.mesh)
+    out: dict[str, list[tuple[int, ...]]] = {}
+    for name in (name for name in mesh.mesh.axis_names if len(splits.get(name, ())) > 1):
+        begins = accumulate(splits[name], mul, initial=1)
+        refs = [AxisRef(name, begin, size) for begin, size in zip(begins, splits[name], strict=False)]
+        out[name] = [mesh.atoms_for(ref) for ref in refs]
+    return out
 
 
 def _alike(machine: Machine, axes: Sequence[str]) -> list[tuple[str, str]]:

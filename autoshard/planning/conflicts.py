@@ -5,7 +5,7 @@ are listed. Where there is none, the error names a minimal set of statements tha
 their places.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -46,7 +46,7 @@ def check_layouts(
     statements: Sequence[Stated],
     ties: dict[int, int],
     axis_orders: Sequence[Sequence[str]] = (),
-    apart: Collection[str] = (),
+    apart: Sequence[tuple[int, ...]] = (),
     later: Sequence[MatchedPin] = (),
 ) -> None:
     """Raise `InfeasibleError` with a minimal set of statements where they leave a value without any layout.

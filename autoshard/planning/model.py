@@ -38,7 +38,7 @@ from autoshard.formulation.repeats import Repeats, find_repeats
 from autoshard.formulation.restrict import restrict_nodes
 from autoshard.placements.partial import PartialReach
 from autoshard.placements.space import OpSpace
-from autoshard.planning.axis_orders import axes_apart, axis_orders
+from autoshard.planning.axis_orders import axis_orders, parts_apart
 from autoshard.planning.conflicts import check_layouts, implied_pins
 from autoshard.planning.heap import give_back
 from autoshard.planning.problem import Problem
@@ -67,15 +67,15 @@ _LOOK_AGAIN = 0.9
 class Shared:
     """What all models of one program on one machine have in common, whatever is stated: analyses, placements, prices.
 
-    orders, apart: further orders of axes within a dimension that the placements include, and axes whose sub-axes they
-    take apart (see `planning.axis_orders`).
+    orders, apart: further orders of axes within a dimension that the placements include, and parts of axes that are
+    axes of their own (see `planning.axis_orders`).
     """
 
     program: Program
     mesh: AtomMesh
     machine: Machine
     orders: tuple[tuple[str, ...], ...]
-    apart: frozenset[str]
+    apart: tuple[tuple[int, ...], ...]
     fusion: Fusion
     liveness: Liveness
     reach: PartialReach
@@ -92,9 +92,9 @@ class Shared:
         prices = StepPrices(problem.machine, problem.mesh)
         exposure = Exposure.of(problem.objective, problem.program, problem.machine, problem.weights)
         return Shared(
-            problem.program, problem.mesh, problem.machine, axis_orders(problem), axes_apart(problem),
+            problem.program, problem.mesh, problem.machine, axis_orders(problem), parts_apart(problem),
             *_analysed(problem.program, problem.mesh, problem.machine), prices, problem.objective, problem.weights,
-            exposure, ReshardTables(problem.mesh, prices, exposure, _lengths, axes_apart(problem)), {},
+            exposure, ReshardTables(problem.mesh, prices, exposure, _lengths, parts_apart(problem)), {},
         )  # fmt: skip
 
     def weighing(self, weights: Weights) -> "Shared":
@@ -110,7 +110,7 @@ class Shared:
         return (
             same
             and self.mesh == problem.mesh
-            and (self.orders, self.apart) == (axis_orders(problem), axes_apart(problem))
+            and (self.orders, self.apart) == (axis_orders(problem), parts_apart(problem))
         )
 
 
@@ -258,7 +258,7 @@ def build_model(
     say = progress or (lambda text: None)
     program, mesh = problem.program, problem.mesh
     ties = layout_ties(program)
-    check_layouts(program, mesh, problem.statements, ties, axis_orders(problem), axes_apart(problem), problem.later)
+    check_layouts(program, mesh, problem.statements, ties, axis_orders(problem), parts_apart(problem), problem.later)
     if shared is None or not shared.fits(problem):
         shared = Shared.of(problem)
     fusion, liveness, prices = shared.fusion, shared.liveness, shared.prices
@@ -330,7 +330,7 @@ def _check(deadline: Deadline, doing: str, done: int, of: int) -> None:
 def collect_loosely(problem: Problem) -> tuple[Loose, Liveness]:
     """The decisions of a problem with none of its statements in force, for judging subsets of them."""
     program, mesh = problem.program, problem.mesh
-    ties, domains = layout_ties(program), Domains(mesh, axis_orders(problem), apart=axes_apart(problem))
+    ties, domains = layout_ties(program), Domains(mesh, axis_orders(problem), apart=parts_apart(problem))
     fusion, liveness, reach = _analysed(program, mesh, problem.machine)
     analyses = Analyses(fusion, liveness, Exposure(problem.machine))
     collected = Collector(

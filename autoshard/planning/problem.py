@@ -66,9 +66,9 @@ class Problem:
         with an empty `sub_axes` as statements say only.
         """
         stated = [pin.sharding for pin in pins] + [s for r in restrictions for s in r.shardings]
-        splits = {**stated_splits(stated, mesh), **(sub_axes or {})}
+        named = stated_splits(stated, mesh)
         whole = sub_axes is not None and not sub_axes
-        atoms = AtomMesh.split(mesh, splits) if whole else choose_atoms(program, mesh, splits)
+        atoms = AtomMesh.split(mesh, named) if whole else choose_atoms(program, mesh, sub_axes, named)
         return Problem(
             program, atoms, machine, tuple(pins), memory_limit, trips, share_repeats, tuple(groups),
             tuple(restrictions), host_limit, device_limit,

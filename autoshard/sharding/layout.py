@@ -6,7 +6,7 @@ Inside the planner every axis reference is an atom's index; a layout says which 
 dimension, major to minor, and over which atoms the value is still a partial sum.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -63,17 +63,14 @@ class AtomMesh:
             out[atom.name].append(index)
         return {name: tuple(ids) for name, ids in out.items()}
 
-    def units(self, apart: Collection[str] = ()) -> tuple[tuple[int, ...], ...]:
-        """What goes to one place as a whole: the atoms of an axis, and each atom of the axes in `apart` by itself.
+    def units(self, apart: Sequence[tuple[int, ...]] = ()) -> tuple[tuple[int, ...], ...]:
+        """Atoms that go together as one axis: those of an axis, or the parts of it that are in `apart`.
 
-        >>> AtomMesh.split(Mesh.from_dict({"x": 16, "y": 8}), {"x": (8, 2), "y": (4, 2)}).units({"y"})
-        ((0, 1), (2,), (3,))
+        >>> AtomMesh.split(Mesh.from_dict({"x": 16, "y": 8}), {"x": (8, 2), "y": (2, 2, 2)}).units([(2,), (3, 4)])
+        ((0, 1), (2,), (3, 4))
         """
-        return tuple(
-            unit
-            for name, atoms in self.atoms_of.items()
-            for unit in ([(a,) for a in atoms] if name in apart else [atoms])
-        )
+        whole = self.atoms_of.values()
+        return tuple(unit for atoms in whole for unit in [part for part in apart if part[0] in atoms] or [atoms])
 
     def size(self, atoms: Sequence[int]) -> int:
         """Number of parts into which these atoms cut a dimension: the product of their sizes."""

@@ -198,7 +198,7 @@ def test_sub_axes_apart_move_as_axes_do(profile: str) -> None:
     """No sequence of steps is cheaper, whichever layouts are in use."""
     mesh = AtomMesh.split(atoms({"x": 8, "y": 2}).mesh, {"x": (2, 4)})
     prices = StepPrices(machine({"x": 8, "y": 2}, profile), mesh)
-    found = ReshardTables(mesh, prices, Exposure(prices.machine), apart={"x"}).table(MATRIX, [WHOLE])
+    found = ReshardTables(mesh, prices, Exposure(prices.machine), apart=((0,), (1,))).table(MATRIX, [WHOLE])
     judge = Reshards(MATRIX, (), mesh, prices)
     assert set(found.layouts) == set(judge.layouts)
     for source in judge.layouts:

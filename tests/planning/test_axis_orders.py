@@ -14,7 +14,7 @@ from autoshard import MaxReshards, plan
 from autoshard.api.verbs import ask
 from autoshard.frontends.jax.function import trace
 from autoshard.planning import Decision, Model, build_model, decide, fewer_orders, stated_stages
-from autoshard.planning.axis_orders import PART_OPS, axes_apart, axis_orders
+from autoshard.planning.axis_orders import PART_OPS, axis_orders, parts_apart
 from autoshard.planning.decide import search_plan
 from autoshard.request.asking import Asked
 from autoshard.search_options import SearchOptions
@@ -42,8 +42,10 @@ def orders(axes: Mapping[str, Any], *pins: str, ops: int = 1, hardware: str = "t
     return axis_orders(asked(axes, *pins, ops=ops, hardware=hardware).problem)
 
 
-def apart(axes: Mapping[str, Any], *pins: str, ops: int = 1) -> frozenset[str]:
-    return axes_apart(asked(axes, *pins, ops=ops).problem)
+def apart(axes: Mapping[str, Any], *pins: str, ops: int = 1) -> set[str]:
+    """The axes whose parts are axes of their own."""
+    problem = asked(axes, *pins, ops=ops).problem
+    return {problem.mesh.atoms[atom].name for part in parts_apart(problem) for atom in part}
 
 
 def test_two_axes_of_other_sizes_are_tried_in_both_orders() -> None:
@@ -94,6 +96,29 @@ def test_axes_are_tried_in_both_orders_where_there_are_too_many_parts_for_all() 
     assert orders({"x": 4, "y": 8}, '[{"y":(1)2}, {}]', ops=MANY_OPS) == (("y:(1)2", "y:(2)4", "x"),)
 
 
+def test_a_part_is_split_where_an_axis_of_its_size_is() -> None:
+    """Six heads are cut by two of the four devices of the second axis, or part."""
+
+    def f(x: Any, w: Any) -> Any:
+        return jnp.einsum("bhij,bhjk->bhik", x, w)
+
+    specs = (f32(2, 6, 101, 101), f32(2, 6, 101, 101))
+    axes = plan(f, *specs, mesh={"a": 2, "b": 4}, hardware="h100", constraints=[Pin("x", '[{"a"}, {?}, {?}, {?}]')])
+    stated = [Pin("x", '[{"ab":(1)2}, {?}, {?}, {?}]')]
+    parts = plan(f, *specs, mesh={"ab": 8}, hardware="h100", constraints=stated)
+    assert parts.objective_s == pytest.approx(axes.objective_s)
+    assert parts["out"] == '[{"ab":(1)2}, {"ab":(2)2}, {}, {}]'
+
+
+def test_parts_that_a_program_needs_go_with_the_part_that_a_statement_names() -> None:
+    problem = ask(
+        trace(lambda x, w: x @ w, f32(2, 64, 6), f32(6, 64)), mesh={"x": 8}, hardware="h100",
+        constraints=[Pin("x", '[{"x":(1)2}, {}, {?}]')],
+    ).problem  # fmt: skip
+    assert problem.mesh.sizes == (2, 2, 2)
+    assert parts_apart(problem) == ((0,), (1, 2))
+
+
 def test_three_axes_and_parts_are_axes_in_programs_of_any_size() -> None:
     assert apart({"x": 4, "y": 8}, '[{"y":(1)2}, {}]', ops=MANY_OPS) == {"y"}
 
@@ -102,7 +127,7 @@ def test_three_axes_and_parts_are_axes_in_programs_of_any_size() -> None:
 def test_four_axes_and_parts_are_axes_in_programs_of_few_ops_only(axes: dict[str, int]) -> None:
     stated = '[{"y":(1)2}, {"y":(4)4}]' if "x" in axes else '[{"y":(2)2}, {"y":(4)4}]'
     assert apart(axes, stated, ops=PART_OPS) == {"y"}
-    assert apart(axes, stated, ops=PART_OPS + 1) == frozenset()
+    assert apart(axes, stated, ops=PART_OPS + 1) == set()
 
 
 def test_of_parts_that_are_too_many_those_of_earlier_axes_are_axes() -> None:
