@@ -62,14 +62,14 @@ def stated_stages(problem: Problem) -> list[StagePlan]:
     for level in levels:
         pins = tuple(pin.up_to(level) for pin in problem.pins if min(pin.priorities) <= level)
         new = [pin for pin in problem.pins if level in pin.priorities]
-        axes = {
-            ref.name
+        atoms = frozenset(
+            a
             for pin in new
             for d in pin.sharding.dims
             if (pin.priority if d.priority is None else d.priority) == level
             for ref in d.axes
-        }
-        atoms = frozenset(a for axis in axes for a in problem.mesh.atoms_of[axis])
+            for a in problem.mesh.atoms_for(ref)
+        )
         propagated = spread(problem.program, problem.mesh, pins, problem.groups, problem.restrictions)
         fixed = Fixed(ops=factor_cuts(propagated, problem.program, problem.mesh))
         out.append(StagePlan(level, pins, atoms, tuple(pin.cited for pin in new), fixed))

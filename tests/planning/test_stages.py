@@ -307,3 +307,15 @@ def test_stages_by_name_are_decided_again_from_the_plan_file(tmp_path: Path) -> 
     assert other.other.objective_s == pytest.approx(fresh.objective_s, rel=1e-9)
     checked = check_plan(other.other.to_dict())
     assert checked.ok, checked.findings
+
+
+def test_a_stage_fixes_the_parts_that_its_statements_name_as_it_fixes_axes() -> None:
+    specs = (f32(64, 128), f32(128, 64), f32(256, 64))
+
+    def stages(mesh: dict[str, int], first: str, second: str) -> list[float]:
+        pins = [Pin("w1", first), Pin("x", second, priority=1)]
+        return [s.cost_s for s in plan(mlp, *specs, mesh=mesh, hardware="h100", constraints=pins).stages]
+
+    axes = stages({"a": 2, "b": 4}, '[{"b"}, {?}]', '[{}, {"b", "a", ?}]')
+    parts = stages({"ab": 8}, '[{"ab":(2)4}, {?}]', '[{}, {"ab":(2)4, "ab":(1)2, ?}]')
+    assert parts == pytest.approx(axes)
