@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from autoshard.constraints import MatchedGroup, MatchedPin, Restriction
 from autoshard.costmodels.machine import Machine
 from autoshard.costs.exposure import Objective, Weights
+from autoshard.errors import UnsupportedError
 from autoshard.placements.atoms import choose_atoms, stated_splits
 from autoshard.program.program import Program
 from autoshard.sharding.layout import AtomMesh
@@ -63,12 +64,14 @@ class Problem:
         device_limit: bool = False,
     ) -> "Problem":
         """The problem on the refined mesh: axes are split as statements and `sub_axes` say, and as the program needs;
-        with an empty `sub_axes` as statements say only.
+        with an empty `sub_axes` as statements say only. Raises `UnsupportedError` where one is split that a `shard_map`
+        of the program runs over.
         """
         stated = [pin.sharding for pin in pins] + [s for r in restrictions for s in r.shardings]
         named = stated_splits(stated, mesh)
         whole = sub_axes is not None and not sub_axes
         atoms = AtomMesh.split(mesh, named) if whole else choose_atoms(program, mesh, sub_axes, named)
+        _check_shard_maps(program, atoms)
         return Problem(
             program, atoms, machine, tuple(pins), memory_limit, trips, share_repeats, tuple(groups),
             tuple(restrictions), host_limit, device_limit,
@@ -89,3 +92,15 @@ class Problem:
     def staged_by_name(self, by_name: bool) -> "Problem":
         """The same problem, decided in stages by names of strategies, or not."""
         return replace(self, by_name=by_name)
+
+
+def _check_shard_maps(program: Program, mesh: AtomMesh) -> None:
+    """Raise where an axis is split that a `shard_map` of the program runs over: its body names the whole axis."""
+    for op in (op for op, _ in program.walk() if op.kind == "shard_map"):
+        for name, _ in op.attrs["mesh_axes"]:
+            parts = [mesh.names[a] for a in mesh.atoms_of.get(name, ())]
+            if len(parts) > 1:
+                raise UnsupportedError(
+                    f"the shard_map at {op.source} runs over axis {name!r}, which statements or sub_axes split into "
+                    f"{parts}; state whole axes there, or write the shard_map over axes that are these parts"
+                )

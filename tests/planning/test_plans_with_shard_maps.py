@@ -11,9 +11,9 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 from plan_cases import f32
 
-from autoshard import plan
+from autoshard import Pin, plan
 from autoshard.api.plans import Plan
-from autoshard.errors import InfeasibleError
+from autoshard.errors import InfeasibleError, UnsupportedError
 from autoshard.verify import check_plan
 
 AXES = {"x": 2, "y": 4}
@@ -72,3 +72,14 @@ def test_reads_of_a_bodys_arguments_count_as_traffic_of_the_memory() -> None:
 def test_the_fullest_point_is_named_where_no_plan_fits() -> None:
     with pytest.raises(InfeasibleError, match="the fullest point is dot_general"):
         plan(total, f32(64, 128), f32(128, 4096), mesh=AXES, hardware="tpu_v5e", memory_limit=60_000)
+
+
+@pytest.mark.parametrize(
+    "stated", [{"constraints": Pin("a", '[{"x":(1)2}, {?}]')}, {"sub_axes": {"x": (2, 2)}}], ids=["pin", "sub_axes"]
+)
+def test_parts_of_an_axis_that_a_shard_map_runs_over_are_refused(stated: dict[str, Any]) -> None:
+    """The plan could not run: the body names the whole axis."""
+    mesh = jax.make_mesh((4,), ("x",), axis_types=(AxisType.Auto,))
+    f = jax.shard_map(lambda a: a * jax.lax.axis_index("x"), mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    with pytest.raises(UnsupportedError, match=r"runs over axis 'x', which statements or sub_axes split into \['x:"):
+        plan(lambda a: f(a * 2), f32(16, 16), mesh={"x": 4}, hardware="h100", **stated)
