@@ -127,20 +127,29 @@ class _Question:
         return partial_sums(self.program, self.mesh)
 
     @cached_property
+    def stated(self) -> list[TensorSharding]:
+        """What pins and the manual part state."""
+        stated = [pin.sharding for pin in self.pins]
+        if self.manual is not None:
+            stated += [*self.manual.entering.values(), *self.manual.leaving.values()]
+        return stated
+
+    def axes(self, apart: set[str]) -> list[tuple[int, ...]]:
+        """The atoms of each axis larger than 1, and each part of those taken apart."""
+        listed = [[(a,) for a in own] if name in apart else [own] for name, own in self.mesh.atoms_of.items()]
+        return [own for axes in listed for own in axes if self.mesh.size(own) > 1]
+
+    @cached_property
     def orders(self) -> list[tuple[int, ...]]:
         """Orders of atoms within a dimension: the mesh's, those in which axes of other sizes change places, and those
         in which what is stated may go on. Where statements name parts of axes: all, and these parts are axes.
         """
         atoms = tuple(range(len(self.mesh.atoms)))
-        stated = [pin.sharding for pin in self.pins]
-        if self.manual is not None:
-            stated += [*self.manual.entering.values(), *self.manual.leaving.values()]
+        stated = self.stated
         apart = {ref.name for sharding in stated for ref in sharding.axes_used() if ref.is_sub_axis}
-        whole = [own for name, own in self.mesh.atoms_of.items() if name not in apart]
         first = {atoms: None}
-        size = {own: prod(self.mesh.sizes[a] for a in own) for own in whole}
-        size |= {(a,): self.mesh.sizes[a] for a in atoms if self.mesh.atoms[a].name in apart}
-        cutting = sorted(own for own in size if size[own] > 1)
+        cutting = self.axes(apart)
+        size = {own: self.mesh.size(own) for own in cutting}
         assert len(cutting) <= 3, "of more axes not all orders are tried"
         for order in permutations(cutting):
             like = [[own for own in axes if size[own] == n] for axes in (order, cutting) for n in sorted(size.values())]
