@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autoshard.errors import InputError
+from autoshard.garbage import uncollected
 
 _MOST_OF_DEVICES = 2**26
 """Bytes read from what is no file (a terminal, ``/dev/zero``), which may have no end."""
@@ -134,7 +135,9 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
 
 def write_json(path: str | os.PathLike[str], data: Any) -> None:
     """Write `data` as JSON, one canonical text for equal data: keys in the given order, no NaN."""
-    write_text(path, json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    with uncollected():
+        text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
+    write_text(path, text + "\n")
 
 
 def read_json(path: str | os.PathLike[str], *, what: str = "file") -> Any:
@@ -146,8 +149,9 @@ def read_json(path: str | os.PathLike[str], *, what: str = "file") -> Any:
     """
     text = read_text(path, what=what)
     try:
-        data = json.loads(text, object_pairs_hook=_with_keys_once, parse_constant=_no_number)
-        odd = next(filter(_NO_NAME.search, _texts(data)), None) if _ODD_IN_JSON.search(text) else None
+        with uncollected():
+            data = json.loads(text, object_pairs_hook=_with_keys_once, parse_constant=_no_number)
+            odd = next(filter(_NO_NAME.search, _texts(data)), None) if _ODD_IN_JSON.search(text) else None
     except json.JSONDecodeError as error:
         hint = "; `autoshard solve` makes a plan.json of a config" if Path(path).suffix in (".yaml", ".yml") else ""
         raise InputError(

@@ -18,6 +18,7 @@ from autoshard.costmodels import Machine, Profile, ProfileError
 from autoshard.costs.memory import doubts
 from autoshard.deadline import Deadline
 from autoshard.errors import InfeasibleError, InputError
+from autoshard.garbage import set_aside
 from autoshard.interrupts import heeded
 from autoshard.plan_record import RefusalRecord, ToldLimit
 from autoshard.planning import (
@@ -152,7 +153,7 @@ def request_of_call(
     told: dict[str, Any] = {name: words.pop(name, None) for name in _OF_FUNCTION}
     static = argument_numbers(words.pop("static_argnums", None), "static_argnums")
     check_keywords(f, words, options)
-    with ended_at(deadline, TRACING, TRACE_LESS):
+    with set_aside(), ended_at(deadline, TRACING, TRACE_LESS):
         traced = trace(
             f, *specs, donate_argnums=argument_numbers(donate_argnums), static_argnums=static, keywords=words,
             kernels=called_names(constraints), loop_parts=search.get("loop_parts"), **told,
@@ -217,15 +218,16 @@ def _answered(
     model = build_model(question.problem, request.options.progress, deadline=request.options.deadline)
     check_room(model, request.options)
     clock.lap("build")
-    by = chosen or (StrategyName("staged") if request.priorities else default_strategy(model))
-    by = by if decided is None else StrategyName("joint")  # the strategy of a search over meshes at its first look
-    run = _Run(request, model, by, decision=decided)
-    run.look_for_starts()
-    clock.lap("baselines")
-    notes = run.decide()
-    clock.lap("solve")
-    plan = run.plan(question, notes, clock.seconds)
-    return with_part_notes(plan) if request.loop_parts not in (None, (), 1) else plan
+    with set_aside():
+        by = chosen or (StrategyName("staged") if request.priorities else default_strategy(model))
+        by = by if decided is None else StrategyName("joint")  # the strategy of a search over meshes at its first look
+        run = _Run(request, model, by, decision=decided)
+        run.look_for_starts()
+        clock.lap("baselines")
+        notes = run.decide()
+        clock.lap("solve")
+        plan = run.plan(question, notes, clock.seconds)
+        return with_part_notes(plan) if request.loop_parts not in (None, (), 1) else plan
 
 
 def _refusal(request: Request, question: Asked, error: InfeasibleError) -> RefusalRecord:
@@ -299,9 +301,7 @@ class _Run:
             assert self.decision is not None
             self.sharing = price_of_sharing(self.model, self.decision, options, always=request.price_sharing)
         notes = (*self.decision.notes, *(() if self.sharing is None else self.sharing.notes))
-        if cap.reached:
-            notes = (*(n for n in notes if n != STOPPED_BY_USER), cap.note)
-        return notes
+        return (*(n for n in notes if n != STOPPED_BY_USER), cap.note) if cap.reached else notes
 
     def plan(self, question: Asked, told: Sequence[str], seconds: Mapping[str, float]) -> Plan:
         """The plan, with everything that its record holds."""

@@ -13,6 +13,7 @@ from autoshard.costs.memory import MemoryProfile, headroom, room, verdict
 from autoshard.costs.price import CommRow, PlanCost
 from autoshard.errors import InputError
 from autoshard.files import read_json, write_json
+from autoshard.garbage import uncollected
 from autoshard.plan_record.asked import AskedRecord, read_part, told
 from autoshard.plan_record.parts import (
     BaselineCost,
@@ -111,9 +112,7 @@ class PlanRecord(AskedRecord):
 
     @cached_property
     def order(self) -> Order:
-        """What the compiler must not reorder, so that a device holds what was planned: within the memory limit, or
-        what the device has room for.
-        """
+        """What the compiler must not reorder, so that what was planned fits within the memory limit or the device."""
         from autoshard.costs import liveness
         from autoshard.costs.apart import fusion_on
         from autoshard.costs.ordering import order_to_keep
@@ -327,6 +326,7 @@ class PlanRecord(AskedRecord):
     def _boundary_shardings(self) -> dict[str, str]:
         return {name: self.shardings[name] for name in (*self.program.input_names, *self.program.output_names)}
 
+    @uncollected()
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write plan.json, whole or not at all."""
         write_json(path, self.to_dict())

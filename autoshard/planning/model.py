@@ -36,6 +36,7 @@ from autoshard.formulation.memory import Chosen, Memory, in_units, leaves_someth
 from autoshard.formulation.quantities import Quantities
 from autoshard.formulation.repeats import Repeats, find_repeats
 from autoshard.formulation.restrict import restrict_nodes
+from autoshard.garbage import uncollected
 from autoshard.placements.partial import PartialReach
 from autoshard.placements.space import OpSpace
 from autoshard.planning.axis_orders import axis_orders, parts_apart
@@ -47,7 +48,6 @@ from autoshard.program.schedule import Schedule
 from autoshard.program.ties import layout_ties
 from autoshard.search_options import Progress
 from autoshard.sharding.layout import AtomMesh
-from autoshard.solver.garbage import uncollected
 from autoshard.solver.network import CostNetwork, less_room
 from autoshard.solver.solution import Solution
 from autoshard.solver.work import Infeasible

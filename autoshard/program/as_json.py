@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from autoshard.errors import AutoshardError, InputError, in_words
+from autoshard.garbage import uncollected
 from autoshard.program.choices import in_code_from_json, loop_parts_from_json
 from autoshard.program.forms import PROGRAM_FORM, SCHEDULE_FORM, check_form, check_schedule
 from autoshard.program.program import Block, Op, Origin, OtherOrder, Program, Value
@@ -385,6 +386,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
+@uncollected()
 def guarded(build: Any, path: str) -> Any:
     """Run `build()`; whatever a damaged file makes it raise becomes an `InputError` that names the file."""
     try:

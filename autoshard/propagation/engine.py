@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from autoshard.errors import InputError
-from autoshard.propagation.collector import no_garbage_collection
+from autoshard.garbage import uncollected
 from autoshard.propagation.directions import SCHEDULE, Direction
 from autoshard.propagation.graph import NO_HOLDER, Graph, Node
 from autoshard.propagation.moves import Move, Moves, MovesOnRung
@@ -85,7 +85,7 @@ def run_propagation(graph: Graph, strategy: Strategy, *, conservative: bool = Fa
         if node.erasable or (node.rule >= 0 and len(node.tensors) > 1):
             run.active.append(index)
             run.has_erasable |= node.erasable
-    with no_garbage_collection():
+    with uncollected():
         _synchronise_groups(run)
         match strategy:
             case Strategy.BASIC:

@@ -11,8 +11,8 @@ import numpy as np
 
 from autoshard.deadline import Deadline, clock
 from autoshard.errors import InputError
+from autoshard.garbage import uncollected
 from autoshard.solver.certify.proof import Reduced
-from autoshard.solver.garbage import uncollected
 from autoshard.solver.incumbent import CloseEnough, OutOfTime, Progress, Race, Unwanted
 from autoshard.solver.network import CostNetwork, evaluate
 from autoshard.solver.reductions import reduce_network

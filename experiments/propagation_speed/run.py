@@ -100,7 +100,7 @@ class Times:
 def measure(imported: str) -> tuple[Times, str, str, int]:
     """Times, the two results as text, and the number of ops; the module must be imported, with rules."""
     from autoshard.frontends.mlir.context import module_text, parse_module, run_passes
-    from autoshard.propagation.collector import no_garbage_collection
+    from autoshard.garbage import uncollected
     from autoshard.propagation.engine import Strategy, run_propagation
     from autoshard.propagation.mlir.graph import build_module_graph
     from autoshard.propagation.mlir.passes import export_passes
@@ -113,7 +113,7 @@ def measure(imported: str) -> tuple[Times, str, str, int]:
     wanted = module_text(module)
     module = parse_module(imported)
     begin, cpu = time.perf_counter(), time.process_time()
-    with no_garbage_collection():
+    with uncollected():
         built = build_module_graph(module)
         read = time.perf_counter()
         run = run_propagation(built.graph, Strategy.USER_PRIORITY)

@@ -12,7 +12,7 @@ from functools import cached_property
 from jaxlib.mlir import ir
 
 from autoshard.errors import InputError
-from autoshard.propagation.collector import no_garbage_collection
+from autoshard.garbage import uncollected
 from autoshard.propagation.graph import NO_HOLDER, Graph, new_graph
 from autoshard.propagation.mlir.holders import Holders
 from autoshard.propagation.mlir.index import ModuleIndex
@@ -65,7 +65,7 @@ class ModuleGraph:
 
     def write(self, erased: Sequence[int] = ()) -> None:
         """Put the shardings of the holders on the module, then erase the dead ops with these numbers."""
-        with no_garbage_collection():
+        with uncollected():
             for writer in self.holders.writers:
                 writer()
             for node in erased:
@@ -77,7 +77,7 @@ def build_module_graph(module: ir.Module, groups: Mapping[int, Sequence[ir.Value
 
     groups: members of sharding groups by id, where they differ from the module's ``sdy.sharding_group`` ops.
     """
-    with no_garbage_collection():
+    with uncollected():
         index = ModuleIndex.of(module)
         graph = new_graph(tuple(index.meshes))
         holders = Holders(index, graph)

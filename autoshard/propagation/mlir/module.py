@@ -12,7 +12,7 @@ from jaxlib.mlir import ir
 
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.frontends.mlir.context import mlir_context, module_text, parse_module, run_passes
-from autoshard.propagation.collector import no_garbage_collection
+from autoshard.garbage import uncollected
 from autoshard.propagation.engine import Strategy, run_propagation
 from autoshard.propagation.mlir.graph import ModuleGraph, build_module_graph
 from autoshard.propagation.mlir.groups import open_conflicting_groups
@@ -53,7 +53,7 @@ def propagate_module(
     """As `propagate_mlir`, on a parsed module, in place; call it within the module's context."""
     chosen = Strategy.USER_PRIORITY if strategy is None else Strategy.from_text(str(strategy))
     check_functions(module, inlines_calls=strategy is None)
-    with no_garbage_collection():
+    with uncollected():
         _propagate_module(module, strategy, chosen, conservative, keep_sub_axes)
 
 

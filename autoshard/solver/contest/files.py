@@ -23,7 +23,7 @@ import orjson
 from autoshard.deadline import Deadline
 from autoshard.errors import InputError, UnsupportedError, in_words
 from autoshard.files import read_bytes, read_text, write_text
-from autoshard.solver.garbage import uncollected
+from autoshard.garbage import uncollected
 from autoshard.solver.incumbent import Progress
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Evaluation, Usage, evaluate
 from autoshard.solver.solution import Solution
