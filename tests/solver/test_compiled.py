@@ -1,8 +1,10 @@
 """Compiled code on disk: what it is kept under, and what happens where nothing can be kept."""
 
+import ast
 import shutil
 import time
 
+import numpy as np
 import pytest
 
 from autoshard.deadline import Deadline, clock
@@ -71,3 +73,17 @@ def test_other_functions_of_numba_keep_their_own_folder(fresh):
     with compilation._cache_folder() as folder:
         assert str(folder) == numba.config.CACHE_DIR
     assert before == numba.config.CACHE_DIR
+
+
+@pytest.mark.parametrize("file", ["messages.py", "pricing.py", "settling.py", "fixing.py"])
+def test_message_passing_assigns_no_array_to_a_slice(file):
+    tree = ast.parse((compilation._TOP / "solver" / "dual" / file).read_text())
+    assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    to_slices = [node for node in assigned if any(isinstance(part, ast.Slice) for part in ast.walk(node.targets[0]))]
+    assert {ast.unparse(node.value) for node in to_slices} <= {"0", "0.0", "np.inf"}
+
+
+def test_numbers_are_copied_to_the_begin_of_an_array():
+    into = np.array([1.0, 2.0, 3.0])
+    compilation.copy_to(into, np.array([4.0, 5.0]))
+    assert into.tolist() == [4.0, 5.0, 3.0]

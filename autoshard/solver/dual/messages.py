@@ -7,7 +7,7 @@ sums are exact and the bound of a pass is a proof, not an estimate; the largest 
 
 import numpy as np
 
-from autoshard.solver.compiled import compiled
+from autoshard.solver.compiled import compiled, copy_to
 from autoshard.solver.dual.arrays import Classes, Graph, Messages
 
 
@@ -49,14 +49,14 @@ def message_pass(
         i = step if forward else n - 1 - step
         low = offsets[i]
         d = offsets[i + 1] - low
-        upper = 0
-        lower = 0
+        upper = np.int64(0)
+        lower = np.int64(0)
         own = sums[:d]
         decode = costs[:d]
         part = shares[:d]
-        own[:] = priced[low : low + d]
+        copy_to(own, priced[low : low + d])
         if not forward:
-            decode[:] = own
+            copy_to(decode, own)
         for k in range(incident_at[i], incident_at[i + 1]):
             e = incident[k]
             if first[e] == i:

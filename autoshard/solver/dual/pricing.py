@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoshard.solver.compiled import compiled
+from autoshard.solver.compiled import compiled, copy_to
 from autoshard.solver.dual.arrays import Held
 
 FIRST_RATE = 0.25
@@ -143,7 +143,7 @@ def charge(
         prices[t] = np.floor(wished[t] / unit) * unit if top > 0.0 else 0.0
         running += prices[t]
     before[len(wished)] = running
-    priced[:] = unary
+    copy_to(priced, unary)
     finest = 1.0 / quantum
     for r in range(len(held.node)):
         per_unit = before[held.stop[r]] - before[held.start[r]]
@@ -195,7 +195,7 @@ def step_prices(slots: PerSlot, pace: Pace, limit: int, bound: float, live: np.n
     better = bound > best
     if better:
         best = bound
-        slots.best[:] = slots.current
+        copy_to(slots.best, slots.current)
     idle = 0 if better else pace.idle
     wait = pace.wait
     if wait > 0:
@@ -206,7 +206,7 @@ def step_prices(slots: PerSlot, pace: Pace, limit: int, bound: float, live: np.n
         if scale > MOST_TRIES or (scale > LEAST_TRIES and bound < best - TOO_DEAR * abs(best)):
             # the magnitude of the best bound, or a small one when none beat no prices at all
             if slots.best.any():
-                slots.current[:] = slots.best
+                copy_to(slots.current, slots.best)
             else:
                 try_scale(slots, now, limit, 0)
             return Pace(best, pace.steps, pace.rate, idle, pace.streak, SETTLING_PASSES, FOUND), True
@@ -221,7 +221,7 @@ def step_prices(slots: PerSlot, pace: Pace, limit: int, bound: float, live: np.n
         idle += 1
         if idle >= PATIENCE or bound < best - FALLEN * abs(best):
             if slots.best.any():
-                slots.current[:] = slots.best
+                copy_to(slots.current, slots.best)
             rate *= SHORTENED
             idle = 0
             wait = SETTLING_PASSES
@@ -260,14 +260,14 @@ def aim(slots: PerSlot, pace: Pace, limit: int, bound: float, live: np.ndarray, 
     rate = pace.rate
     if bound > best:
         best = bound
-        slots.best[:] = slots.current
+        copy_to(slots.best, slots.current)
         idle = 0
         rate = min(AIMED, LONGER * rate)
     else:
         idle = pace.idle + 1
     farthest = min(target - best, FARTHEST * abs(best) + 1.0)
     if idle >= IN_VAIN or bound < best - FAR_BELOW * farthest:
-        slots.current[:] = slots.best
+        copy_to(slots.current, slots.best)
         slots.mean[:] = 0.0
         return Pace(best, pace.steps + 1, max(SHORTEST, 0.5 * rate), 0, 0, 0, FOUND)
     most = max(1.0, float(limit))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoshard.solver.compiled import compiled
+from autoshard.solver.compiled import compiled, copy_to
 from autoshard.solver.dual.arrays import Classes, Graph, Held, Messages
 from autoshard.solver.dual.messages import entry_of, message_pass
 from autoshard.solver.dual.pricing import UNPRICED, Pace, PerSlot, aim, charge, fill_live
@@ -134,9 +134,9 @@ def settle(
         if last > kept:
             kept = last
             kept_quantum = quantum
-            kept_second[:] = moving.messages.to_second
-            kept_first[:] = moving.messages.to_first
-            kept_total[:] = moving.total
+            copy_to(kept_second, moving.messages.to_second)
+            copy_to(kept_first, moving.messages.to_first)
+            copy_to(kept_total, moving.total)
         most = fill_live(held, chosen, live)
         if most <= held.limit:
             cost = cost_of(graph, classes, moving.messages, chosen)
@@ -147,7 +147,7 @@ def settle(
         k += 1
         if bound >= threshold:
             if pace.scale != UNPRICED and last > pace.bound:  # these prices closed the part: they are the best
-                slots.best[:] = slots.current
+                copy_to(slots.best, slots.current)
             break
         if last > -np.inf and (pace.scale != UNPRICED or most > held.limit):
             pace = aim(slots, pace, held.limit, last, live, threshold)
@@ -159,11 +159,11 @@ def settle(
             before = max(before, bound)
     if pace.scale != UNPRICED and (last < pace.bound or (slots.current != slots.best).any()):
         total = charge(held, graph.offsets, graph.unary, quantum, slots.best, moving.prices, moving.priced)
-        slots.current[:] = slots.best
+        copy_to(slots.current, slots.best)
         if kept == pace.bound:
-            moving.messages.to_second[:] = kept_second
-            moving.messages.to_first[:] = kept_first
-            moving.total[:] = kept_total
+            copy_to(moving.messages.to_second, kept_second)
+            copy_to(moving.messages.to_first, kept_first)
+            copy_to(moving.total, kept_total)
             last = kept
         if kept != pace.bound or kept_quantum != quantum:
             to_whole(moving.messages.to_second, quantum)

@@ -97,7 +97,7 @@ def _decode(
             return NONE_LEFT
     choices = Choices(chosen, np.zeros(n, dtype=np.bool_), np.empty(n, dtype=np.int64), np.zeros(n, dtype=np.int64))
     cost = np.empty(widest_of(graph.offsets))
-    fine, length = _spread(graph, hard, remaining, 0)
+    fine, length = _spread(graph, hard, remaining, np.int64(0))  # a literal would have it compiled twice
     if not fine:
         return NONE_LEFT
     undone = 0
