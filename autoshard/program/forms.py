@@ -1,6 +1,5 @@
 """What plain data of a plan file must look like, checked before anything is made of it."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from autoshard.errors import InputError
@@ -57,20 +56,21 @@ def check_form(data: Any, form: Form, path: str) -> None:
             return  # the most of a plan: lists of numbers
         for number, item in enumerate(data):
             check_form(item, form[0], f"{path}.{number}")
-    elif isinstance(form, Mapping) and str in form:
+    elif isinstance(form, dict) and str in form:
         for key, item in data.items():
             check_form(item, form[str], f"{path}.{key}")
-    elif isinstance(form, Mapping):
+    elif isinstance(form, dict):
         for key, inner in form.items():
             name = key.removesuffix("?")
             if name in data:
-                check_form(data[name], inner, f"{path}.{name}")
+                if type(data[name]) is not inner:  # else that is all there is to say of it
+                    check_form(data[name], inner, f"{path}.{name}")
             elif name == key:
                 raise InputError(f"the plan is damaged: {path} has no {name}")
 
 
 def _kind(form: Form) -> Any:
-    return list if isinstance(form, list) else dict if isinstance(form, Mapping) else form
+    return list if isinstance(form, list) else dict if isinstance(form, dict) else form
 
 
 def _is_of_kind(data: Any, form: Form) -> bool:
