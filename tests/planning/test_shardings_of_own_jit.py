@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from plan_cases import f32
 
@@ -119,6 +119,15 @@ def test_a_plan_is_verified_while_a_mesh_is_set() -> None:
         asked: dict[str, Any] = {"mesh": {"all": 8}, "hardware": "tpu_v5e"}
         checked = autoshard.plan(jitted, W, X, **asked).verify(jitted, W, X, **asked)
     assert checked.ok
+
+
+def test_a_function_that_jax_does_not_run_by_itself_is_verified_but_for_its_results() -> None:
+    lies = NamedSharding(AbstractMesh((2, 4), ("x", "y")), P("x"))
+    asked: dict[str, Any] = {"mesh": AXES, "hardware": "tpu_v5e"}
+    f = jax.jit(step, in_shardings=(None, lies))
+    checked = autoshard.plan(f, W, X, **asked).verify(f, W, X, **asked)
+    undone = [check.name for check in checked.checks if check.status == "not done"]
+    assert checked.ok and undone == ["results against the unsharded program"]
 
 
 @pytest.mark.parametrize("mesh", [{"all": 8}, {"model": 4, "data": 2}, {"a": 4, "b": 2}], ids=str)
