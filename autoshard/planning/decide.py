@@ -241,12 +241,12 @@ class _Run:
             return room.all_of_them()
         if nearest is None or not room.knows(nearest):
             return chosen
-        around, missing = room.around(nearest, limit, chosen), room.missing(nearest, limit, chosen)
+        around = room.around(nearest, limit, chosen)
         if is_few(self.model.repeats.network.n_nodes, self.options.effort):
             return around
+        missing = room.missing(nearest, limit, chosen)
         others = fitting.entries(self.model.within(limit, missing)) if self.small else self._entries
-        wide = fitting.entries(self.model.within(limit, around)) <= wider(self.small) * others
-        return around if wide else missing
+        return around if fitting.entries(self.model.within(limit, around)) <= wider(self.small) * others else missing
 
     @cached_property
     def _entries(self) -> int:

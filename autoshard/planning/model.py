@@ -89,12 +89,12 @@ class Shared:
     @staticmethod
     def of(problem: Problem) -> "Shared":
         """The analyses and empty price tables for the program of a problem."""
-        prices = StepPrices(problem.machine, problem.mesh)
+        prices, apart = StepPrices(problem.machine, problem.mesh), parts_apart(problem)
         exposure = Exposure.of(problem.objective, problem.program, problem.machine, problem.weights)
         return Shared(
-            problem.program, problem.mesh, problem.machine, axis_orders(problem), parts_apart(problem),
+            problem.program, problem.mesh, problem.machine, axis_orders(problem), apart,
             *_analysed(problem.program, problem.mesh, problem.machine), prices, problem.objective, problem.weights,
-            exposure, ReshardTables(problem.mesh, prices, exposure, _lengths, parts_apart(problem)), {},
+            exposure, ReshardTables(problem.mesh, prices, exposure, _lengths, apart), {},
         )  # fmt: skip
 
     def weighing(self, weights: Weights) -> "Shared":

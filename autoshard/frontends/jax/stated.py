@@ -65,14 +65,13 @@ def traced_with(function: Callable[..., Any], arrays: Sequence[Any], abstract: S
     In explicit mode JAX refuses some functions so, in which values of the arguments meet others whose sharding is
     stated: these are traced with the shardings that `arrays` come with.
     """
-    try:
-        with _told_of_meshes():
+    with _told_of_meshes():
+        if all(explicit_sharding(leaf) is None for leaf in tree_util.tree_leaves(tuple(arrays))):
             return jax.jit(function).trace(*abstract)
-    except Exception:  # JAX has several for types that do not fit
-        typed = tuple(tree_util.tree_map(_typed, one) for one in arrays)
-        if not any(getattr(leaf, "sharding", None) is not None for leaf in tree_util.tree_leaves(typed)):
-            raise
-        return jax.jit(function).trace(*typed)
+        try:
+            return jax.jit(function).trace(*abstract)
+        except Exception:  # several kinds, assertions too, are what JAX has for types that do not fit
+            return jax.jit(function).trace(*(tree_util.tree_map(_typed, one) for one in arrays))
 
 
 def explicit_sharding(x: Any) -> NamedSharding | None:
