@@ -132,14 +132,18 @@ def _counts(verdict: "Verdict", nodes: int) -> str:
 
 def _verdict(proved: "Proved", model: "Model") -> "tuple[Verdict, int]":
     """What a certificate proves on its network, made again, and how many decisions that has."""
+    from autoshard.solver.factored import Factored
     from autoshard.solver.work import Infeasible
-    from autoshard.verify.certificate import check_certificate
+    from autoshard.verify.certificate import Factors, check_certificate
 
     try:
         network = proved.network(model)
     except Infeasible as why:
         raise _Refuted(f"the certificate is about a network that cannot be made: {why}") from None
-    edges = [(e.first, e.second, e.costs) for e in network.edges]
+
+    tables: Iterator[Any] = (edge.costs for edge in network.edges)
+    kept = (Factors(t.base, t.rows, t.columns, t.scale) if isinstance(t, Factored) else t for t in tables)
+    edges = [(e.first, e.second, table) for e, table in zip(network.edges, kept, strict=True)]
     usages = [[(u.start, u.stop, u.amounts) for u in own] for own in network.usages] or [[] for _ in network.costs]
     verdict = check_certificate(proved.certificate, network.costs, edges, usages, network.usage_limit)
     return verdict, network.n_nodes

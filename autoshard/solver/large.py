@@ -8,12 +8,13 @@ look best, and the bound is that of the messages.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from autoshard.deadline import Deadline, clock
+from autoshard.solver.certify.proof import Outline, Proof
 from autoshard.solver.dual.sequential import Sequential
 from autoshard.solver.incumbent import Progress
 from autoshard.solver.network import CostNetwork, evaluate
@@ -35,14 +36,20 @@ SEARCH_SHARE = 0.3
 SEARCH_EFFORT = 0.3
 """The effort of such a search."""
 LAST_S = 1.0
-"""Seconds that the bound may take where the time is over and there is none yet."""
+"""Seconds that the bound may take where the time is over and there is none yet, or none that is written down."""
+ROUNDED_AWAY = 1 / 64
+"""Messages may be rounded by this part of the gap in all where they are to say which states can be left out."""
 IDLE = 1e-5
 """Messages have settled where a pass raises the bound by less than this part of it."""
 
 
 @dataclass
 class _Run:
-    """One run. lower: proved of all assignments but those that are known not to be better than `best`."""
+    """One run. lower: proved of all assignments but those that are known not to be better than `best`.
+
+    written: messages that were weighed, as a certificate has them; weighed: the best bound of these. inner: the proof
+    of a search among what is left, and the states that were left.
+    """
 
     network: CostNetwork
     began: float
@@ -53,6 +60,9 @@ class _Run:
     lower: float = -math.inf
     trace: list[tuple[float, int]] = field(default_factory=list)
     stopped: Stopped = Stopped.DONE
+    written: list[tuple[int, np.ndarray]] = field(default_factory=list)
+    weighed: float = -math.inf
+    inner: tuple[Proof, Sequence[np.ndarray]] | None = None
 
     def __post_init__(self) -> None:
         self.messages = Sequential(self.network, lambda: self.late)
@@ -132,16 +142,39 @@ class _Run:
         if decoded is not None:
             self.offer(decoded)
 
-    def weigh(self) -> None:
-        """What the messages prove of every state."""
-        self.messages.weigh()
+    def weigh(self, step: int = 0) -> None:
+        """What the messages, in multiples of 2**step, prove of every state; written down."""
+        weighed = self.messages.weigh(step)
+        if weighed > -math.inf:
+            self.written.append((step, self.messages.outlined(step)))
+            self.weighed = max(self.weighed, weighed)
         self.lower = max(self.lower, self.messages.lower)
+
+    @property
+    def step(self) -> int:
+        """The multiples of which messages are weighed on the way: they say nearly as much, in half of the bytes."""
+        if self.cost is None or math.isinf(self.lower):
+            return 0
+        unit = (self.cost - self.lower) * ROUNDED_AWAY / max(1, len(self.network.edges))
+        return max(0, math.floor(math.log2(unit))) if unit > 0 else 0
 
     def weigh_late(self) -> None:
         """The bound of the messages where the time is over and none is known yet."""
         if math.isinf(self.lower):
             self.ends = clock() + LAST_S
             self.weigh()
+
+    def proof(self) -> Proof | None:
+        """Of the bound: a pass that raised it last is weighed for that; None where there is no time for it."""
+        searched = -math.inf if self.inner is None else self.inner[0].bound
+        if not math.isinf(self.lower) and max(self.weighed, searched) < self.floor:
+            self.ends = clock() + LAST_S
+            self.weigh()
+        if self.inner is not None and searched >= self.floor:
+            return replace(self.inner[0], outline=Outline(self.written, self.inner[1]))
+        if self.weighed >= self.floor:
+            return Proof(bound=self.weighed, outline=Outline(self.written))
+        return None
 
 
 Solve = Callable[..., Solution]
@@ -159,26 +192,22 @@ def solve_large(
     progress: Callable[[Progress], None] | None,
     **words: Any,
 ) -> Solution:
-    """The cheapest assignment found of a network with factored tables, and a proven bound (see `driver.solve`).
-
-    The bound has no certificate: nothing writes down what proves it.
-    """
+    """The cheapest assignment found of a network with factored tables, and a proven bound (see `driver.solve`)."""
     began = clock()
     ends = math.inf if deadline is None else deadline.ends
     run = _Run(network, began, ends, progress)
     for start in starts:
         run.offer([int(x) for x in start])
     try:
-        status = _look(run, solve, effort, gap, words)
+        _look(run, solve, effort, gap, words)
     except KeyboardInterrupt:
-        run.stopped, status = Stopped.INTERRUPT, ""
+        run.stopped = Stopped.INTERRUPT
     except Infeasible as why:
         if run.cost is not None:
             raise AssertionError(f"a network with a feasible assignment was called infeasible: {why}") from None
-        return Solution(None, None, run.floor, "infeasible", reason=str(why), stats=run.stats)
-    lower = run.floor
-    if status == "infeasible":
-        return Solution(None, None, lower, "infeasible", reason="no states that are left fit together", stats=run.stats)
+        none = Proof(bound=math.inf, outline=Outline(()))
+        return Solution(None, None, run.floor, "infeasible", reason=str(why), stats=run.stats, proof=none)
+    proof, lower = run.proof(), run.floor
     if run.cost is not None and lower >= run.cost:
         lower, status = run.cost, "optimal"
     else:
@@ -186,46 +215,50 @@ def solve_large(
         if run.stopped is Stopped.DONE:
             run.stopped = Stopped.EFFORT
     peak = None if run.best is None else evaluate(network, run.best).peak
-    return Solution(run.best, run.cost, lower, status, peak, trace=tuple(run.trace), stats=run.stats)
+    stats = run.stats if proof is None else run.stats | {"proof": {"parts": proof.parts, "records": proof.records}}
+    return Solution(run.best, run.cost, lower, status, peak, trace=tuple(run.trace), stats=stats, proof=proof)
 
 
-def _look(run: _Run, solve: Solve, effort: float, gap: float, words: dict[str, Any]) -> str:
-    """Passes and searches until what is left is small or settled; "infeasible" where nothing is."""
+def _look(run: _Run, solve: Solve, effort: float, gap: float, words: dict[str, Any]) -> None:
+    """Passes and searches until what is left is small or settled."""
     before, searched, gap_before = -math.inf, False, 0.5
     for number in range(1, MOST_PASSES + 1):
         run.double_pass()
         if run.late:
             run.weigh_late()
             run.stopped = Stopped.TIME
-            return ""
+            return
         if run.gap <= gap:
-            return _polish(run, solve, effort, gap, words, searched)
+            _polish(run, solve, effort, gap, words, searched)
+            return
         look = number % LOOKED_AFTER == 0
         settled = look and run.lower - before <= IDLE * abs(run.lower)
         before = run.lower if look else before
         search = settled or (look and number >= SEARCHED_AFTER and not searched)
         if not search and run.gap > CLOSER * gap_before:
             continue
-        run.weigh()
+        run.weigh(run.step)
         run.tell("dual")
         if run.gap <= gap:
-            return _polish(run, solve, effort, gap, words, searched)
+            _polish(run, solve, effort, gap, words, searched)
+            return
         gap_before = min(gap_before, run.gap)
         left = run.left()
         if left is not None and _entries(run.network, left) <= SMALL_ENTRIES:
-            return _among(run, solve, left, run.seconds(1.0), effort, gap, words, whole=True)
+            _among(run, solve, left, run.seconds(1.0), effort, gap, words, whole=True)
+            return
         if search:
             searched = True
             _among(run, solve, run.likely(), run.seconds(SEARCH_SHARE), SEARCH_EFFORT * effort, gap, words)
             left = run.left()
             if left is not None and _entries(run.network, left) <= SMALL_ENTRIES:
-                return _among(run, solve, left, run.seconds(1.0), effort, gap, words, whole=True)
+                _among(run, solve, left, run.seconds(1.0), effort, gap, words, whole=True)
+                return
             if settled:
-                return ""
-    return ""
+                return
 
 
-def _polish(run: _Run, solve: Solve, effort: float, gap: float, words: dict[str, Any], searched: bool) -> str:
+def _polish(run: _Run, solve: Solve, effort: float, gap: float, words: dict[str, Any], searched: bool) -> None:
     """The end of a run whose gap is small enough: a last look among the states that look best, which takes little."""
     if not searched:
         if not run.messages.least:
@@ -233,19 +266,16 @@ def _polish(run: _Run, solve: Solve, effort: float, gap: float, words: dict[str,
         if run.messages.least:
             _among(run, solve, run.likely(), run.seconds(SEARCH_SHARE), SEARCH_EFFORT * effort, gap, words)
     run.stopped = Stopped.GAP
-    return ""
 
 
 def _among(
     run: _Run, solve: Solve, left: Sequence[np.ndarray], seconds: float | None, effort: float, gap: float,
     words: dict[str, Any], *, whole: bool = False,
-) -> str:  # fmt: skip
-    """Search among some states of every node. whole: no others can be part of a better assignment, so that what is
-    proved here holds for all."""
+) -> None:  # fmt: skip
+    """Search among some states of every node. whole: no others can be part of a better assignment than the best one,
+    whose states are among them, so that what is proved here holds for all."""
     if not all(map(len, left)):
-        if whole and run.cost is not None:
-            run.lower = max(run.lower, run.cost)
-        return "infeasible" if whole and run.cost is None else ""
+        return
     places = [{int(state): k for k, state in enumerate(states)} for states in left]
     starts = []
     if run.best is not None and all(x in at for x, at in zip(run.best, places, strict=True)):
@@ -269,18 +299,13 @@ def _among(
     )
     if solution.assignment is not None:
         run.offer([int(states[x]) for states, x in zip(left, solution.assignment, strict=True)])
+    if whole and before is not None:
+        run.stopped = solution.stopped or Stopped.DONE
+        run.lower = max(run.lower, min(solution.lower_bound, before))
+        if solution.proof is not None:
+            run.inner = solution.proof, left
     if solution.stopped is Stopped.INTERRUPT:
         raise KeyboardInterrupt
-    if whole:
-        run.stopped = solution.stopped or Stopped.DONE
-        if solution.status == "infeasible":
-            if run.cost is None:
-                return "infeasible"
-            run.lower = max(run.lower, run.cost)
-        else:
-            proved = solution.lower_bound if before is None else min(solution.lower_bound, before)
-            run.lower = max(run.lower, proved)
-    return ""
 
 
 def _entries(network: CostNetwork, left: Sequence[np.ndarray]) -> int:

@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 
 from autoshard.solver import IMPOSSIBLE, CostNetwork, Edge, Usage, evaluate
-from autoshard.verify.certificate import Verdict, check_certificate
+from autoshard.solver.factored import Factored
+from autoshard.verify.certificate import Factors, Verdict, check_certificate
 
 
 def random_network(
@@ -134,7 +135,9 @@ def hard_network(
 def judged(network: CostNetwork, data: bytes) -> Verdict:
     """What the checker says of a certificate for a network."""
     usages = [[(u.start, u.stop, u.amounts) for u in own] for own in network.usages] or [[] for _ in network.costs]
-    edges = [(e.first, e.second, e.costs) for e in network.edges]
+    tables = [e.costs for e in network.edges]
+    kept = [Factors(t.base, t.rows, t.columns, t.scale) if isinstance(t, Factored) else t for t in tables]
+    edges = [(e.first, e.second, table) for e, table in zip(network.edges, kept, strict=True)]
     return check_certificate(data, network.costs, edges, usages, network.usage_limit)
 
 

@@ -146,8 +146,7 @@ def test_a_pass_back_proves_a_bound_and_messages_that_are_weighed_one_at_least_a
             messages.forward()
             messages.back()
             proved = messages.lower
-            messages.weigh()
-            assert proved <= messages.lower <= (math.inf if best is None else best)
+            assert proved <= messages.weigh() <= (math.inf if best is None else best)
     except Infeasible:
         assert best is None
 

@@ -14,13 +14,14 @@ import numpy as np
 from autoshard.solver.certify.packing import packed
 from autoshard.solver.certify.parts import Step
 from autoshard.solver.certify.probing import Probes
-from autoshard.solver.certify.proof import Proof
+from autoshard.solver.certify.proof import Outline, Proof
 from autoshard.solver.certify.shaving import Shave
 from autoshard.solver.certify.weigh import Record
 from autoshard.solver.work import Event
 
-FORMAT = "autoshard-certificate-3"
+FORMAT, OF_OUTLINES = "autoshard-certificate-3", "autoshard-certificate-4"
 END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE, PART, FORGET, SHAVE, PROBES = range(14)
+OUTLINED, LEFT = 14, 15
 
 
 def certificate_of(proof: Proof, bound: int | None) -> bytes:
@@ -31,6 +32,8 @@ def certificate_of(proof: Proof, bound: int | None) -> bytes:
         stream.append(np.asarray(numbers if isinstance(numbers, np.ndarray) else list(numbers), dtype=np.int64))
 
     claimed = 0 if bound is None else bound
+    if proof.outline is not None:
+        _outline(put, proof.outline)
     for stage in proof.stages:
         if stage and isinstance(stage[0], Record | Shave | Probes):
             put([PART])
@@ -58,8 +61,23 @@ def certificate_of(proof: Proof, bound: int | None) -> bytes:
     put([END])
     numbers = np.concatenate(stream) if stream else np.zeros(0, dtype=np.int64)
     body = zlib.compress(packed(numbers))
-    head: dict[str, Any] = {"format": FORMAT, "bound": bound, "numbers": len(numbers), "parts": proof.parts}
+    format_ = FORMAT if proof.outline is None else OF_OUTLINES
+    head: dict[str, Any] = {"format": format_, "bound": bound, "numbers": len(numbers), "parts": proof.parts}
     return json.dumps(head).encode() + b"\n" + body
+
+
+def _outline(put, outline: Outline) -> None:
+    for step, messages in outline.messages:
+        put([OUTLINED, step, len(messages)])
+        put(messages)
+    if outline.left is not None:
+        put([LEFT])
+        for states in outline.left:  # stretches of numbers that follow each other: where each begins, and how many
+            ends = np.flatnonzero(np.diff(states) != 1)
+            begins = states[np.concatenate([[0], ends + 1])] if len(states) else states
+            lengths = np.diff(np.concatenate([[-1], ends, [len(states) - 1]])) if len(states) else states
+            put([len(begins)])
+            put(np.column_stack([np.diff(begins, prepend=0), lengths]).ravel())
 
 
 def _events(put, events: list[Event]) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from autoshard.solver.work import Event
 
 if TYPE_CHECKING:
@@ -14,9 +16,23 @@ if TYPE_CHECKING:
     from autoshard.solver.certify.weigh import Record
 
 
+@dataclass(frozen=True)
+class Outline:
+    """What messages over rows and columns of smaller tables prove of a network whose tables are kept so.
+
+    messages: one set after the other, each with the step of which they are multiples, 2**step; of every edge those to
+    its first node (in the order of nodes), one for each row of the smaller table that a state of it has. left: of every node the states that are left beside those that cost
+    too much; the rest of the proof is about the network of these. None where messages prove all of it.
+    """
+
+    messages: Sequence[tuple[int, np.ndarray]]
+    left: Sequence[np.ndarray] | None = None
+
+
 @dataclass
 class Proof:
-    """stages: reductions, and records on what they leave, in turns; then the tree, if there is one.
+    """outline: what comes before all else where tables are rows and columns of smaller ones. stages: reductions, and
+    records on what they leave, in turns; then the tree, if there is one.
 
     bound: what is proved, in the original network's costs; inf: that there is no assignment. beyond: where that
     is proved with costs, what nothing is cheaper than: more than any assignment costs.
@@ -27,12 +43,14 @@ class Proof:
     bound: float = -math.inf
     parts: int = 0
     beyond: int | None = None
+    outline: Outline | None = None
 
     @property
     def records(self) -> int:
         """Sets of messages in it."""
         kept = [one for stage in self.stages for one in stage if not isinstance(one, tuple)]
         found = sum(getattr(one, "records", 1) for one in kept)
+        found += len(self.outline.messages) if self.outline is not None else 0
         waiting = [self.tree]
         while waiting:
             step = waiting.pop()

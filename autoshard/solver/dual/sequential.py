@@ -37,6 +37,7 @@ class Sequential:
                 self.unary[edge.first] = self.unary[edge.first] + np.where(own >= IMPOSSIBLE, np.inf, own)
         ways = Ways()
         self.ways = [ways.of(edge.costs) for edge in self.edges]
+        self.rows = [there.sources for there, _ in self.ways]  # of the smaller table, that states of the first node have
         self.to_first = [np.zeros(len(network.costs[edge.first])) for edge in self.edges]
         self.to_second = [np.zeros(len(network.costs[edge.second])) for edge in self.edges]
         self.around: list[list[tuple[int, bool]]] = [[] for _ in network.costs]  # (edge, whether the node is its first)
@@ -127,19 +128,21 @@ class Sequential:
             bound += int(least)
         return bound + (int(kept.min()) if len(kept) else 0)
 
-    def weigh(self) -> None:
-        """The bound that the messages prove, exactly, and the least that an assignment with each state costs.
+    def weigh(self, step: int = 0) -> float:
+        """The bound that the messages prove, exactly, and the least that an assignment with each state costs; -inf
+        where it is late.
 
-        Of every edge, messages to its first node are taken as they are, and to its second one what the table leaves
-        beside them.
+        Of every edge, messages to its first node are taken in multiples of 2**step, and to its second one what the
+        table leaves beside them.
         """
         owns = [u.copy() for u in self.unary]
+        able = [np.isfinite(self.own(node)) for node in range(self.network.n_nodes)]
         for k, edge in enumerate(self.edges):
             if self.late():
-                return
-            message = np.floor(self.to_first[k])
+                return -math.inf
+            message = np.floor(self.to_first[k] / 2.0**step) * 2.0**step
             owns[edge.first] += message
-            owns[edge.second] += self.ways[k][0].send(np.where(np.isfinite(message), -message, np.inf))
+            owns[edge.second] += self.ways[k][0].send(np.where(able[edge.first], -message, np.inf))
         low = [own.min() for own in owns]
         if not np.isfinite(low).all():
             raise Infeasible(f"node {int(np.argmax(low))} has no state left that its neighbours allow")
@@ -147,6 +150,17 @@ class Sequential:
         self.lower = max(self.lower, bound)
         least = [bound + (own - minimum) for own, minimum in zip(owns, low, strict=True)]
         self.least = [*map(np.maximum, self.least, least)] if self.least else least
+        return bound
+
+    def outlined(self, step: int) -> np.ndarray:
+        """The messages to the first nodes of all edges, in 2**step, as `certify.proof.Outline` has them."""
+        out = []
+        for rows, (there, _), message in zip(self.rows, self.ways, self.to_first, strict=True):
+            of_row = np.zeros(len(rows), dtype=np.int64)
+            sent = np.floor(np.where(np.isfinite(message), message, 0.0) / 2.0**step)  # without a partner, whatever it is sent
+            of_row[np.searchsorted(rows, there.sources)[there.source_of]] = sent
+            out.append(of_row)
+        return np.concatenate(out) if out else np.zeros(0, dtype=np.int64)
 
     def _row(self, edge: Edge, state: int) -> np.ndarray:
         """What an edge costs for each state left of its first node beside a state of its second one."""

@@ -5,5 +5,6 @@ from its messages and prices, and follows every branch to its leaves.
 """
 
 from autoshard.verify.certificate.check import CertificateFault, Verdict, check_certificate
+from autoshard.verify.certificate.outline import Factors
 
-__all__ = ["CertificateFault", "Verdict", "check_certificate"]
+__all__ = ["CertificateFault", "Factors", "Verdict", "check_certificate"]

@@ -1,15 +1,17 @@
 """Does a certificate prove its bound on a network? Step by step, to the last leaf."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autoshard.verify.certificate.outline import Edges, Factors, Outlined, Usages
 from autoshard.verify.certificate.residual import Residual
 from autoshard.verify.certificate.stream import CertificateFault, Stream
-from autoshard.verify.certificate.weights import Layout, read_record
+from autoshard.verify.certificate.weights import MOST_BITS, Layout, read_record
 
 END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE, PART, FORGET, SHAVE, PROBES = range(14)
+OUTLINED, LEFT = 14, 15
 
 
 @dataclass(frozen=True)
@@ -30,16 +32,42 @@ class Verdict:
 def check_certificate(
     data: bytes,
     costs: Sequence[np.ndarray],
-    edges: Sequence[tuple[int, int, np.ndarray]],
-    usages: Sequence[Sequence[tuple[int, int, np.ndarray]]],
+    edges: Edges,
+    usages: Usages,
     limit: int | None,
 ) -> Verdict:
     """Judge a certificate on the network of these costs, edges, usages (start, stop, amounts) and this limit.
 
-    Raises `CertificateFault` where it does not prove the bound that it claims.
+    edges: (node, node, table); a table is an array or, for certificates that begin with messages over rows and columns
+    of smaller ones, `Factors`. Raises `CertificateFault` where it does not prove the bound that it claims.
     """
     stream = Stream(data)
-    return _Judge(stream, Residual(costs, edges, usages, limit)).run()
+    whole = [(i, j, table) for i, j, table in edges if not isinstance(table, Factors)]
+    if len(whole) == len(edges) and stream.peek() not in (OUTLINED, LEFT):
+        return _Judge(stream, Residual(costs, whole, usages, limit)).run()
+    return _judged_in_outline(stream, costs, edges, usages, limit)
+
+
+def _judged_in_outline(
+    stream: Stream, costs: Sequence[np.ndarray], edges: Edges, usages: Usages, limit: int | None
+) -> Verdict:
+    """Messages over the smaller tables first; then the rest of the certificate, on the network of what is left."""
+    network, claimed, records = Outlined(costs, edges), stream.head["bound"], 0
+    closed = not network.consistent()
+    while not closed and stream.peek() == OUTLINED:
+        stream.one()
+        step = stream.count(MOST_BITS, "the step of messages")
+        messages = stream.some(stream.count(2**31, "the number of messages"))
+        closed = network.weigh(messages, step, claimed) or not network.consistent()
+        records += 1
+    if closed:
+        return Verdict(claimed, 0, records, 1)
+    if stream.peek() != LEFT:
+        raise CertificateFault("its messages do not prove the bound, and it does not say what is left")
+    stream.one()
+    residual = network.residual(stream, costs, edges, usages, limit)
+    inner = _Judge(stream, residual).run()
+    return replace(inner, bound=claimed, records=records + inner.records)
 
 
 class _Judge:

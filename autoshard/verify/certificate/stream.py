@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-FORMATS = ("autoshard-certificate-1", "autoshard-certificate-2", "autoshard-certificate-3")
-"""The numbers are an xz stream in the first, which earlier versions wrote, and a zlib stream in the second."""
+FORMATS = tuple(f"autoshard-certificate-{number}" for number in (1, 2, 3, 4))
+"""The numbers are an xz stream in the first, which earlier versions wrote, and a zlib stream in the others."""
 MOST_BYTES = 2**27
 """Certificates that unpack to more are refused: a few KB can unpack to GBs, and each byte may be a number of eight."""
 _PIECE = 2**20
@@ -56,6 +56,10 @@ class Stream:
             raise CertificateFault("its numbers end in the middle of a step")
         self.at += 1
         return int(self.numbers[self.at - 1])
+
+    def peek(self) -> int | None:
+        """The next number, which stays the next one; None where all are read."""
+        return None if self.over else int(self.numbers[self.at])
 
     def count(self, most: int, what: str) -> int:
         """The next number, which counts something of which there are at most `most`."""

@@ -1,0 +1,150 @@
+"""Certificates of networks whose tables are rows and columns of smaller ones: messages over these come first."""
+
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from solver_cases import judged, optimum, random_network
+
+from autoshard.solver import IMPOSSIBLE, CostNetwork, Edge, Solution, solve
+from autoshard.solver import large as large_networks
+from autoshard.solver.certify.certificate import certificate_of, packed
+from autoshard.solver.certify.proof import Outline, Proof
+from autoshard.solver.factored import Factored
+from autoshard.verify.certificate import CertificateFault
+from autoshard.verify.certificate.stream import Stream
+
+END, OUTLINED, LEFT = 0, 14, 15
+ALL, FEW = 0, 10**6
+"""Never small enough to be solved as any other network; small as soon as some assignment is known."""
+
+
+def with_factors(network: CostNetwork) -> CostNetwork:
+    """The same network: every table but each fourth is kept as rows and columns of its distinct ones."""
+    edges = []
+    for number, edge in enumerate(network.edges):
+        table = np.where(edge.costs >= IMPOSSIBLE, np.inf, edge.costs)
+        base, rows = np.unique(table, axis=0, return_inverse=True)
+        base, columns = np.unique(base, axis=1, return_inverse=True)
+        made = Factored(np.ascontiguousarray(base), rows.ravel(), columns.ravel())
+        edges.append(Edge(edge.first, edge.second, edge.costs if number % 4 == 3 else made))
+    return replace(network, edges=tuple(edges))
+
+
+def certificate(found: Solution, bound: int | None) -> bytes:
+    assert found.proof is not None
+    return certificate_of(found.proof, bound)
+
+
+@pytest.fixture(params=[ALL, FEW])
+def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(large_networks, "SMALL_ENTRIES", request.param)
+    return request.param
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_bound_of_a_large_network_has_a_certificate(small: int, seed: int) -> None:
+    whole = random_network(seed)
+    network = with_factors(whole)
+    found = solve(network)
+    data, best = found.certificate(), optimum(whole)
+    assert data is not None
+    bound = judged(network, data).bound
+    if found.status == "infeasible":
+        assert bound is None and best is None
+    else:
+        assert bound == found.lower_bound and (best is None or bound <= best)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_certificate_proves_more_than_the_optimum_costs(small: int, seed: int) -> None:
+    network = with_factors(random_network(seed))
+    found = solve(network)
+    if found.status == "optimal" and found.cost is not None:
+        data = certificate(found, found.cost + 1)
+        with pytest.raises(CertificateFault):
+            judged(network, data)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_change_of_a_number_proves_what_is_false(small: int, seed: int) -> None:
+    whole = random_network(seed)
+    network, best = with_factors(whole), optimum(whole)
+    found = solve(network)
+    if best is None or found.status != "optimal":
+        return
+    data, rng = certificate(found, best), np.random.default_rng(seed)
+    numbers = Stream(data).numbers
+    for _ in range(30):
+        forged, claimed = numbers.copy(), best + int(rng.integers(0, 3))
+        forged[rng.integers(len(forged))] += rng.choice([-50, -1, 1, 50, 2**40])
+        head = json.dumps({"format": "autoshard-certificate-4", "bound": claimed}).encode()
+        try:
+            verdict = judged(network, head + b"\n" + zlib.compress(packed(forged)))
+        except CertificateFault:
+            continue
+        assert verdict.bound is not None and verdict.bound <= best
+
+
+def test_that_no_states_fit_together_is_proved_without_any_message() -> None:
+    never = Factored(np.array([[0.0, np.inf], [np.inf, 0.0]]), np.array([0, 0]), np.array([1, 1, 1]))
+    network = CostNetwork([np.zeros(2, np.int64), np.zeros(3, np.int64)], [Edge(0, 1, never)])
+    found = solve(network)
+    data = found.certificate()
+    assert found.status == "infeasible" and data is not None
+    assert judged(network, data).bound is None
+
+
+TWO = CostNetwork(
+    [np.array([0, 7]), np.array([0, 9])],
+    [Edge(0, 1, Factored(np.array([[5.0, 1.0], [3.0, 2.0]]), np.array([0, 1]), np.array([0, 1])))],
+)
+"""Its assignments cost 5, 10, 10 and 18."""
+
+
+def of(numbers: Sequence[int], bound: int | None) -> bytes:
+    head = json.dumps({"format": "autoshard-certificate-4", "bound": bound}).encode()
+    return head + b"\n" + zlib.compress(packed(np.array(numbers, dtype=np.int64)))
+
+
+def test_messages_prove_what_they_leave_at_both_ends() -> None:
+    assert judged(TWO, of([OUTLINED, 0, 2, 5, -2], 5)).bound == 5
+    assert judged(TWO, of([OUTLINED, 0, 2, 5, 3], 5)).records == 1
+
+
+def test_messages_come_in_multiples_of_a_power_of_two() -> None:
+    assert judged(TWO, of([OUTLINED, 2, 2, 1, 0], 4)).bound == 4
+
+
+@pytest.mark.parametrize(
+    ("numbers", "bound", "why"),
+    [
+        ([], 5, "it does not say what is left"),
+        ([OUTLINED, 0, 2, 5, 3], 6, "it does not say what is left"),
+        ([OUTLINED, 0, 3, 5, 3, 0], 5, "more or fewer messages than rows"),
+        ([OUTLINED, 0, 1, 5], 5, "more or fewer messages than rows"),
+        ([OUTLINED, 60, 2, 5, 3], 5, "too large for exact sums"),
+        ([OUTLINED, 0, 2, -(2**63), 0], 5, "too large for exact sums"),
+        ([OUTLINED, 65, 2, 5, 3], 5, "the step of messages is 65"),
+        ([OUTLINED, 0, 2, 5, 3], None, "what is claimed is that there is no assignment"),
+        ([LEFT, 1, 1, 1, 1, 0, 2, END], 5, "node 0: state 0 is left out"),
+        ([LEFT, 1, 0, 3, 1, 0, 2, END], 5, "states of node 0 are left that it does not have"),
+        ([LEFT, 1, 1, 2, 1, 0, 2, END], 5, "states of node 0 are left that it does not have"),
+        ([LEFT, 2, 0, 2, 1, 1, 1, 0, 2, END], 5, "or twice"),
+        ([LEFT, 1, 0, 2, 1, 0, 2, END], 5, "a branch ends without a proof"),
+        ([LEFT, 1, 0, 2], 5, "end in the middle of a step"),
+    ],
+)
+def test_what_does_not_fit_the_network_is_refused(numbers: list[int], bound: int | None, why: str) -> None:
+    with pytest.raises(CertificateFault, match=why):
+        judged(TWO, of(numbers, bound))
+
+
+def test_what_is_left_is_proved_by_the_rest_of_the_certificate() -> None:
+    """State 1 of either node costs 8 at least by these messages; beside them each node has one state."""
+    left = Outline([(0, np.array([2, 0]))], [np.array([0]), np.array([0])])
+    proof = Proof([[("eliminate", 0), ("eliminate", 1)]], bound=5, outline=left)
+    assert judged(TWO, certificate_of(proof, 5)).bound == 5
