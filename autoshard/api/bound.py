@@ -141,9 +141,11 @@ def _verdict(proved: "Proved", model: "Model") -> "tuple[Verdict, int]":
     except Infeasible as why:
         raise _Refuted(f"the certificate is about a network that cannot be made: {why}") from None
 
-    tables: Iterator[Any] = (edge.costs for edge in network.edges)
-    kept = (Factors(t.base, t.rows, t.columns, t.scale) if isinstance(t, Factored) else t for t in tables)
-    edges = [(e.first, e.second, table) for e, table in zip(network.edges, kept, strict=True)]
+    def kept(table: Any) -> Any:
+        is_kept = isinstance(table, Factored)
+        return Factors(table.base, table.rows, table.columns, table.scale) if is_kept else table
+
+    edges = [(e.first, e.second, kept(e.costs)) for e in network.edges]
     usages = [[(u.start, u.stop, u.amounts) for u in own] for own in network.usages] or [[] for _ in network.costs]
     verdict = check_certificate(proved.certificate, network.costs, edges, usages, network.usage_limit)
     return verdict, network.n_nodes

@@ -1,6 +1,6 @@
 """Deciding: solve the network of a problem, without its memory limit and then within it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -20,15 +20,22 @@ from autoshard.planning.decision import (
     finish,
     interrupted_in,
     is_close,
-    progress_words,
 )
-from autoshard.planning.heap import give_back
+from autoshard.planning.in_turns import plan_in_turns
 from autoshard.planning.model import Model
 from autoshard.planning.no_plan import NoAnswerError, no_answer
-from autoshard.planning.steps import AT_ALL, CLOSELY, SMALL_NODES, SOON_NODES, WHOLE_ENTRIES, Step, is_few, steps, wider
+from autoshard.planning.searches import By, Searches
+from autoshard.planning.steps import (
+    AT_ALL,
+    CLOSELY,
+    SOON_NODES,
+    WHOLE_ENTRIES,
+    Step,
+    is_few,
+    steps,
+    wider,
+)
 from autoshard.search_options import SearchOptions
-from autoshard.solver.incumbent import Progress
-from autoshard.solver.network import CostNetwork
 from autoshard.solver.solution import Solution, Stopped
 from autoshard.solver.work import Infeasible
 
@@ -41,11 +48,13 @@ _FIRST_SHARE, _FIRST_TRIES = 0.1, 11
 _LOOSE_SHARE, _LOOSE_TRIES, _LOOSELY_CLOSE = 0.3, 4, 1.02
 """The part of what is left of a time limit, and how many searches, that a plan may take in a network that does not know
 what copies hold; one of at most so many times the bound is not also looked for within less."""
+_BOUND_SHARE = 0.3
+"""The part of what is left of a time limit that a bound within the limit may take in networks whose plan is looked for
+among few states."""
 _LIMITED_SHARE, _NEAR = 0.9, 1.1
 """The part of the time left that one search within the limit may take; annealing looks until a plan is that near."""
 _FREE_SHARE, _FREE_SHARE_OF_DEVICE = 0.5, 0.8
 """The part of a time limit for solving without the memory limit; where that is only the device's, most are within."""
-_By = Callable[..., Any]
 
 
 def decide(model: Model, options: SearchOptions | None = None, *, starts: Sequence[Sequence[int]] = ()) -> Decision:
@@ -93,6 +102,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.seen.extend(self.starts)
+        self.searches = Searches(self.model, self.options, self.seen, self.rounds, self.proofs)
 
     def decision(self) -> Decision:
         """The cheapest plan, or an error that says that there is none or that none was found."""
@@ -107,6 +117,8 @@ class _Run:
             return self._finished((free, schedule, memory))
         self.starts += fewer_orders.starts(model, self.options, search_plan, self.seen)
         self.known = known = best_start(model, self.starts, limit)
+        if model.repeats.network.is_factored and not model.counts:
+            return self._among_few(limit)
         if not self.soon:
             self.known = known = self._loosely(limit, known)
             if known is not None and (is_close(known[0], self.bound, self.options) or interrupted_in(self.rounds)):
@@ -130,6 +142,16 @@ class _Run:
         except OutOfTimeError:
             return self._out_of_time()
         return self._within(limit, free.assignment)
+
+    def _among_few(self, limit: int) -> Decision:
+        """The cheapest plan within the limit that is found among few states of every decision; the bound is of all."""
+        model, until, near = self.model, self.options.deadline.part(_BOUND_SHARE), self.seen[-1]
+        what = "bounding within the memory limit"
+        solution = self._search(model.with_limit(limit), what, self.starts, until, within=limit)
+        if solution.status == "infeasible":
+            raise no_answer(model, solution, self.seen, limit)
+        self.known = plan_in_turns(self.searches, limit, near, best_start(model, self.seen, limit))
+        return self._ended(CLOSELY, Stopped.INTERRUPT if interrupted_in(self.rounds) else solution.stopped)
 
     def _check(self) -> None:
         self.options.deadline.check("what several decisions hold together is worked out", "raise it")
@@ -292,7 +314,7 @@ class _Run:
 
     @property
     def small(self) -> bool:  # whether rough searches are worth it
-        return self.model.repeats.network.n_nodes <= SMALL_NODES
+        return self.searches.small
 
     @property
     def soon(self) -> bool:
@@ -302,7 +324,7 @@ class _Run:
     @property
     def bound(self) -> int:
         """In ticks: no plan costs less."""
-        return max(search.solution.lower_bound for search in self.proofs)
+        return self.searches.bound
 
     def _finished(self, known: Known) -> Decision:
         return finish(self.model, *known, self.bound, self.rounds, self.proofs)
@@ -347,54 +369,10 @@ class _Run:
 
         return self._fitted(limit, free, _FIRST_SHARE, search, partial(fitting.first_fit, tries=_FIRST_TRIES))
 
-    def _fitted(self, limit: int, near: Sequence[int], share: float, by: _By, fit: _By) -> Known | None:
+    def _fitted(self, limit: int, near: Sequence[int], share: float, by: By, fit: By) -> Known | None:
         """A plan that `fit` finds, which searches `by`, in a part of the time that is left."""
-        until = self.options.deadline.part(share)
+        return self.searches.fitted(limit, near, share, by, fit)
 
-        def run(room: Any, given: Sequence[Sequence[int]], *step: Step) -> Solution | None:
-            return None if until.passed or interrupted_in(self.rounds) else by(room, given, until, *step)
-
-        return fitting.fit_of(self.model, fit(self.model, limit, near, run), limit)
-
-    def _search(
-        self,
-        network: CostNetwork,
-        what: str,
-        given: Sequence[Sequence[int]],
-        until: Deadline,
-        step: Step = CLOSELY,
-        *,
-        proves: bool = True,
-        within: int | None = None,
-        moments: Mapping[int, frozenset[int]] | None = None,
-    ) -> Solution:
-        """Solve a network. step: how closely; proves: its bound holds for all plans. within, moments: see `Search`."""
-        from autoshard.solver import solve
-
-        options = self.options
-        options.say(what)
-        trace: list[tuple[float, float, float | None]] = []
-
-        def told(now: Progress) -> None:
-            options.say(f"{what}: {progress_words(now, self.model.encoded.tick_s)}")
-            if now.cost is not None:
-                tick, bound = self.model.encoded.tick_s, now.lower_bound
-                trace.append((now.seconds, now.cost * tick, None if bound is None else min(bound, now.cost) * tick))
-
-        gap = 0.0 if (network.usage_limit is None or self.small) and not network.is_factored else options.accepted_gap
-        solution = solve(
-            network, deadline=until.part(1.0), effort=options.effort * step.effort(self.known), seed=options.seed,
-            starts=given, gap=gap, rough=step.rough, progress=told, proves=step.proves,
-            wanted=None if moments is None or within is None or step.rough else fitting.fits_within(self.model, within),
-        )  # fmt: skip
-        bound = solution.lower_bound
-        told_of = {"what": what, "status": solution.status, "bound": bound, "proves": proves, "trace": trace}
-        self.rounds.append({**told_of, **solution.stats})
-        if proves:
-            self.proofs.append(Search(solution, within, moments))
-        solution = self.model.without_memory(solution)
-        if solution.assignment is not None:
-            self.seen.append(solution.assignment)
-        if self.model.encoded.left_out[0]:
-            give_back()
-        return solution
+    def _search(self, *what: Any, **words: Any) -> Solution:
+        """Solve a network (see `Searches.solve`)."""
+        return self.searches.solve(*what, known=self.known, **words)

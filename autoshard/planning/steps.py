@@ -55,6 +55,8 @@ SOON_NODES = 2_000
 hold together. (Layers that share decisions count too: each is in memory at another time.)"""
 CLOSELY, QUICKLY = Step(), Step(5e-3, proves=False)
 """A whole search, and one that ends after a first bound and a first search."""
+GUIDING = Step(0.05, proves=False)
+"""A search that is to say which states look best."""
 AT_ALL = Step(rough=1.0, share=0.05, proves=False)
 """How closely it is looked whether anything fits at all: what reductions, shaving and a few messages show."""
 WHOLE_ENTRIES = 4_000_000

@@ -6,6 +6,7 @@ that only ends a run early, and `Solution.stats["stopped"]` says when it did.
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -57,6 +58,7 @@ def solve(
     starts: Sequence[Sequence[int] | np.ndarray] = (),
     progress: Callable[[Progress], None] | None = None,
     wanted: Callable[[tuple[int, ...]], bool] | None = None,
+    standing: Any = None,
 ) -> Solution:
     """The cheapest assignment found, a proven lower bound, and how the run went.
 
@@ -64,9 +66,9 @@ def solve(
     starts: known assignments; the result is never worse than the best feasible one. effort scales the deterministic
     amounts of work. gap: in networks too large for exact search at once, stop when (cost - bound) / cost is at most
     this; rough: the same in networks of any size. proves: whether to go on, in networks too large for exact search at
-    once and within a memory limit, when a first bound and a first search are done. wanted: whether an assignment that
-    a proof finds on its way is of any use; the run ends at the first that is not (not in networks with factored
-    tables).
+    once and within a memory limit (or with factored tables), when a first bound and a first search are done. wanted:
+    whether an assignment that a proof finds on its way is of any use; the run ends at the first that is not (not in
+    networks with factored tables). standing: of an earlier solution, for networks with factored tables.
     deadline guards the wall clock; None for no limit. Ctrl-C ends the run and returns the incumbent.
     Raises `InputError` for starts that do not fit or costs too large for exact arithmetic.
     """
@@ -75,7 +77,7 @@ def solve(
 
         return solve_large(
             network, solve, deadline=deadline, effort=effort, gap=max(gap, rough), starts=starts, progress=progress,
-            seed=seed, workers=workers,
+            standing=standing, proves=proves, seed=seed, workers=workers,
         )  # fmt: skip
     began = clock()
     for start in starts:

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from autoshard.deadline import Deadline, clock
-from autoshard.solver.certify.proof import Outline, Proof
-from autoshard.solver.dual.sequential import Sequential
+from autoshard.solver.certify.proof import Charge, Outline, Outlined, Proof
+from autoshard.solver.dual.sequential import Sequential, Standing
+from autoshard.solver.held_prices import HeldPrices
 from autoshard.solver.incumbent import Progress
 from autoshard.solver.network import CostNetwork, evaluate
 from autoshard.solver.solution import Solution, Stopped
@@ -25,6 +26,8 @@ SMALL_ENTRIES = 12_000_000
 """What is left is solved as any other network from this many table entries on downwards."""
 MOST_PASSES = 60
 """Passes of messages, both ways."""
+FEW_PASSES = 9
+"""The same where no proof is asked for."""
 LOOKED_AFTER = 3
 """Passes before it is first looked whether messages have settled, and between two such looks."""
 CLOSER = 0.5
@@ -36,7 +39,14 @@ SEARCH_SHARE = 0.3
 SEARCH_EFFORT = 0.3
 """The effort of such a search."""
 LAST_S = 1.0
-"""Seconds that the bound may take where the time is over and there is none yet, or none that is written down."""
+"""Seconds that the bound may take where the time is over and there is none yet."""
+UNPRICED = 0.02
+"""No price is asked for memory until a pass raises the bound by less than this part of it: earlier messages say little
+about who holds what."""
+AIMED = 0.15
+"""Steps of prices aim so far above the bound, as a part of it, at the most."""
+SHORT = 1 / 32
+"""Steps of prices this much shorter than would reach what they aim at, if bounds were linear, are the last."""
 ROUNDED_AWAY = 1 / 64
 """Messages may be rounded by this part of the gap in all where they are to say which states can be left out."""
 IDLE = 1e-5
@@ -48,7 +58,8 @@ class _Run:
     """One run. lower: proved of all assignments but those that are known not to be better than `best`.
 
     written: messages that were weighed, as a certificate has them; weighed: the best bound of these. inner: the proof
-    of a search among what is left, and the states that were left.
+    of a search among what is left, and the states that were left. charge: the prices that are asked. passed: the best
+    bound of a pass, and the messages after it.
     """
 
     network: CostNetwork
@@ -60,12 +71,15 @@ class _Run:
     lower: float = -math.inf
     trace: list[tuple[float, int]] = field(default_factory=list)
     stopped: Stopped = Stopped.DONE
-    written: list[tuple[int, np.ndarray]] = field(default_factory=list)
+    written: list[Outlined] = field(default_factory=list)
     weighed: float = -math.inf
     inner: tuple[Proof, Sequence[np.ndarray]] | None = None
+    charge: Charge | None = None
+    passed: tuple[float, Outlined | None] = (-math.inf, None)
 
     def __post_init__(self) -> None:
         self.messages = Sequential(self.network, lambda: self.late)
+        self.memory = HeldPrices.of(self.network)
 
     def offer(self, assignment: Sequence[int]) -> None:
         """Take an assignment where it is feasible and the cheapest so far."""
@@ -140,13 +154,48 @@ class _Run:
         decoded = self.messages.back()
         self.lower = max(self.lower, self.messages.lower)
         if decoded is not None:
+            risen = self.messages.last - self.passed[0]
+            if risen > 0:
+                self.passed = self.messages.last, Outlined(0, self.charge, self.messages.outlined(0))
             self.offer(decoded)
+            memory, target = self.memory, self.lower + AIMED * abs(self.lower)
+            target = target if self.cost is None else min(target, float(self.cost))
+            settled = self.charge is not None or risen < UNPRICED * abs(self.lower)
+            if memory is not None and settled and memory.step(decoded, self.messages.last, target):
+                self.ask(memory.prices.slots.current)
+
+    @property
+    def searches_prices(self) -> bool:
+        """Whether steps of prices are still long enough to raise the bound."""
+        return self.charge is not None and self.memory is not None and self.memory.prices.pace.rate > SHORT
+
+    def standing(self) -> tuple[Standing, tuple[np.ndarray, np.ndarray] | None]:
+        """Where messages and prices stand, for another search of the same tables."""
+        prices = None
+        if self.memory is not None and self.charge is not None:
+            prices = self.memory.moments, self.memory.prices.best
+        return self.messages.standing(), prices
+
+    def go_on_from(self, standing: tuple[Standing, tuple[np.ndarray, np.ndarray] | None]) -> None:
+        """Begin with the messages, and the prices, of another search."""
+        messages, prices = standing
+        self.messages.go_on_from(messages)
+        if prices is not None and self.memory is not None:
+            self.memory.begin_with(*prices)
+            self.ask(self.memory.prices.slots.current)
+
+    def ask(self, prices: np.ndarray) -> None:
+        """Ask these prices for what is held from now on."""
+        asked = None if self.memory is None else self.memory.charge(prices)
+        if asked is not None:
+            self.charge = asked[2]
+            self.messages.price(*asked[:2])
 
     def weigh(self, step: int = 0) -> None:
         """What the messages, in multiples of 2**step, prove of every state; written down."""
         weighed = self.messages.weigh(step)
         if weighed > -math.inf:
-            self.written.append((step, self.messages.outlined(step)))
+            self.written.append(Outlined(step, self.charge, self.messages.outlined(step)))
             self.weighed = max(self.weighed, weighed)
         self.lower = max(self.lower, self.messages.lower)
 
@@ -165,11 +214,12 @@ class _Run:
             self.weigh()
 
     def proof(self) -> Proof | None:
-        """Of the bound: a pass that raised it last is weighed for that; None where there is no time for it."""
+        """Of the bound."""
         searched = -math.inf if self.inner is None else self.inner[0].bound
-        if not math.isinf(self.lower) and max(self.weighed, searched) < self.floor:
-            self.ends = clock() + LAST_S
-            self.weigh()
+        bound, messages = self.passed
+        if messages is not None and max(self.weighed, searched) < self.floor <= bound:
+            self.written.append(messages)  # weighed, they prove as much as their pass
+            self.weighed = bound
         if self.inner is not None and searched >= self.floor:
             return replace(self.inner[0], outline=Outline(self.written, self.inner[1]))
         if self.weighed >= self.floor:
@@ -190,16 +240,23 @@ def solve_large(
     gap: float,
     starts: Sequence[Sequence[int] | np.ndarray],
     progress: Callable[[Progress], None] | None,
+    standing: Any,
+    proves: bool,
     **words: Any,
 ) -> Solution:
     """The cheapest assignment found of a network with factored tables, and a proven bound (see `driver.solve`)."""
     began = clock()
     ends = math.inf if deadline is None else deadline.ends
     run = _Run(network, began, ends, progress)
+    if standing is not None:
+        run.go_on_from(standing)
     for start in starts:
         run.offer([int(x) for x in start])
     try:
-        _look(run, solve, effort, gap, words)
+        if proves:
+            _look(run, solve, effort, gap, words)
+        else:
+            _glance(run, solve, effort, gap, words)
     except KeyboardInterrupt:
         run.stopped = Stopped.INTERRUPT
     except Infeasible as why:
@@ -216,7 +273,10 @@ def solve_large(
             run.stopped = Stopped.EFFORT
     peak = None if run.best is None else evaluate(network, run.best).peak
     stats = run.stats if proof is None else run.stats | {"proof": {"parts": proof.parts, "records": proof.records}}
-    return Solution(run.best, run.cost, lower, status, peak, trace=tuple(run.trace), stats=stats, proof=proof)
+    return Solution(
+        run.best, run.cost, lower, status, peak, trace=tuple(run.trace), stats=stats, proof=proof,
+        standing=run.standing(), likely=run.likely() if run.messages.least else None,
+    )  # fmt: skip
 
 
 def _look(run: _Run, solve: Solve, effort: float, gap: float, words: dict[str, Any]) -> None:
@@ -232,7 +292,7 @@ def _look(run: _Run, solve: Solve, effort: float, gap: float, words: dict[str, A
             _polish(run, solve, effort, gap, words, searched)
             return
         look = number % LOOKED_AFTER == 0
-        settled = look and run.lower - before <= IDLE * abs(run.lower)
+        settled = look and not run.searches_prices and run.lower - before <= IDLE * abs(run.lower)
         before = run.lower if look else before
         search = settled or (look and number >= SEARCHED_AFTER and not searched)
         if not search and run.gap > CLOSER * gap_before:
@@ -256,6 +316,19 @@ def _look(run: _Run, solve: Solve, effort: float, gap: float, words: dict[str, A
                 return
             if settled:
                 return
+
+
+def _glance(run: _Run, solve: Solve, effort: float, gap: float, words: dict[str, Any]) -> None:
+    """A few passes, and a search among the states that look best then."""
+    for _ in range(FEW_PASSES):
+        run.double_pass()
+        if run.late:
+            run.weigh_late()
+            run.stopped = Stopped.TIME
+            return
+    run.weigh(run.step)
+    run.tell("dual")
+    _among(run, solve, run.likely(), run.seconds(SEARCH_SHARE), SEARCH_EFFORT * effort, gap, words)
 
 
 def _polish(run: _Run, solve: Solve, effort: float, gap: float, words: dict[str, Any], searched: bool) -> None:

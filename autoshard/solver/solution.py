@@ -1,10 +1,13 @@
 """What a solver hands back: an assignment, a proven bound, and how they were found."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from autoshard.solver.certify.proof import Proof
 
 
@@ -50,6 +53,8 @@ class Solution:
     trace: (seconds since the start, cost) of every improvement.
     earlier: the assignments that the best one took over from, the last first: at most `EARLIER` of them.
     proof: of `lower_bound`, or that there is no assignment; see `certificate`.
+    standing: where messages stand, for another search of the same tables to go on from; of factored tables only.
+    likely: of those, the states of every node that look best.
     stats: sizes, engines, times; `stats["stopped"]`, a `Stopped`, says what ended the run.
     """
 
@@ -63,6 +68,8 @@ class Solution:
     earlier: tuple[tuple[int, ...], ...] = ()
     stats: dict[str, Any] = field(default_factory=dict)
     proof: "Proof | None" = field(default=None, compare=False)
+    standing: Any = field(default=None, compare=False, repr=False)
+    likely: "Sequence[np.ndarray] | None" = field(default=None, compare=False, repr=False)
 
     @property
     def stopped(self) -> Stopped | None:

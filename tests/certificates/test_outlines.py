@@ -12,7 +12,7 @@ from solver_cases import judged, optimum, random_network
 from autoshard.solver import IMPOSSIBLE, CostNetwork, Edge, Solution, solve
 from autoshard.solver import large as large_networks
 from autoshard.solver.certify.certificate import certificate_of, packed
-from autoshard.solver.certify.proof import Outline, Proof
+from autoshard.solver.certify.proof import Outline, Outlined, Proof
 from autoshard.solver.factored import Factored
 from autoshard.verify.certificate import CertificateFault
 from autoshard.verify.certificate.stream import Stream
@@ -111,25 +111,25 @@ def of(numbers: Sequence[int], bound: int | None) -> bytes:
 
 
 def test_messages_prove_what_they_leave_at_both_ends() -> None:
-    assert judged(TWO, of([OUTLINED, 0, 2, 5, -2], 5)).bound == 5
-    assert judged(TWO, of([OUTLINED, 0, 2, 5, 3], 5)).records == 1
+    assert judged(TWO, of([OUTLINED, 0, 0, 0, 2, 5, -2], 5)).bound == 5
+    assert judged(TWO, of([OUTLINED, 0, 0, 0, 2, 5, 3], 5)).records == 1
 
 
 def test_messages_come_in_multiples_of_a_power_of_two() -> None:
-    assert judged(TWO, of([OUTLINED, 2, 2, 1, 0], 4)).bound == 4
+    assert judged(TWO, of([OUTLINED, 2, 0, 0, 2, 1, 0], 4)).bound == 4
 
 
 @pytest.mark.parametrize(
     ("numbers", "bound", "why"),
     [
         ([], 5, "it does not say what is left"),
-        ([OUTLINED, 0, 2, 5, 3], 6, "it does not say what is left"),
-        ([OUTLINED, 0, 3, 5, 3, 0], 5, "more or fewer messages than rows"),
-        ([OUTLINED, 0, 1, 5], 5, "more or fewer messages than rows"),
-        ([OUTLINED, 60, 2, 5, 3], 5, "too large for exact sums"),
-        ([OUTLINED, 0, 2, -(2**63), 0], 5, "too large for exact sums"),
-        ([OUTLINED, 65, 2, 5, 3], 5, "the step of messages is 65"),
-        ([OUTLINED, 0, 2, 5, 3], None, "what is claimed is that there is no assignment"),
+        ([OUTLINED, 0, 0, 0, 2, 5, 3], 6, "it does not say what is left"),
+        ([OUTLINED, 0, 0, 0, 3, 5, 3, 0], 5, "more or fewer messages than rows"),
+        ([OUTLINED, 0, 0, 0, 1, 5], 5, "more or fewer messages than rows"),
+        ([OUTLINED, 60, 0, 0, 2, 5, 3], 5, "too large for exact sums"),
+        ([OUTLINED, 0, 0, 0, 2, -(2**63), 0], 5, "too large for exact sums"),
+        ([OUTLINED, 65, 0, 0, 2, 5, 3], 5, "the step of messages is 65"),
+        ([OUTLINED, 0, 0, 0, 2, 5, 3], None, "what is claimed is that there is no assignment"),
         ([LEFT, 1, 1, 1, 1, 0, 2, END], 5, "node 0: state 0 is left out"),
         ([LEFT, 1, 0, 3, 1, 0, 2, END], 5, "states of node 0 are left that it does not have"),
         ([LEFT, 1, 1, 2, 1, 0, 2, END], 5, "states of node 0 are left that it does not have"),
@@ -145,6 +145,6 @@ def test_what_does_not_fit_the_network_is_refused(numbers: list[int], bound: int
 
 def test_what_is_left_is_proved_by_the_rest_of_the_certificate() -> None:
     """State 1 of either node costs 8 at least by these messages; beside them each node has one state."""
-    left = Outline([(0, np.array([2, 0]))], [np.array([0]), np.array([0])])
+    left = Outline([Outlined(0, None, np.array([2, 0]))], [np.array([0]), np.array([0])])
     proof = Proof([[("eliminate", 0), ("eliminate", 1)]], bound=5, outline=left)
     assert judged(TWO, certificate_of(proof, 5)).bound == 5

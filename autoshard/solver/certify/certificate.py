@@ -14,7 +14,7 @@ import numpy as np
 from autoshard.solver.certify.packing import packed
 from autoshard.solver.certify.parts import Step
 from autoshard.solver.certify.probing import Probes
-from autoshard.solver.certify.proof import Outline, Proof
+from autoshard.solver.certify.proof import Charge, Outline, Proof
 from autoshard.solver.certify.shaving import Shave
 from autoshard.solver.certify.weigh import Record
 from autoshard.solver.work import Event
@@ -67,9 +67,15 @@ def certificate_of(proof: Proof, bound: int | None) -> bytes:
 
 
 def _outline(put, outline: Outline) -> None:
-    for step, messages in outline.messages:
-        put([OUTLINED, step, len(messages)])
-        put(messages)
+    for one in outline.steps:
+        charge = one.charge or Charge(0, ())
+        put([OUTLINED, one.step, charge.bits, len(charge.prices)])
+        if charge.prices:
+            moments, prices = np.array(charge.prices, dtype=np.int64).T
+            put(np.diff(moments, prepend=0))
+            put(prices)
+        put([len(one.messages)])
+        put(one.messages)
     if outline.left is not None:
         put([LEFT])
         for states in outline.left:  # stretches of numbers that follow each other: where each begins, and how many

@@ -17,15 +17,35 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Charge:
+    """Prices in units of 2**-bits per unit that is live, each at a moment."""
+
+    bits: int
+    prices: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Outlined:
+    """One set of messages over rows and columns of smaller tables.
+
+    messages: of every edge those to its first node (in the order of nodes), one for each row of the smaller table that
+    a state of it has; in units of 2**step. charge: what is asked for what is held; None for nothing.
+    """
+
+    step: int
+    charge: Charge | None
+    messages: np.ndarray
+
+
+@dataclass(frozen=True)
 class Outline:
     """What messages over rows and columns of smaller tables prove of a network whose tables are kept so.
 
-    messages: one set after the other, each with the step of which they are multiples, 2**step; of every edge those to
-    its first node (in the order of nodes), one for each row of the smaller table that a state of it has. left: of every node the states that are left beside those that cost
+    steps: sets of messages, one after the other. left: of every node the states that are left beside those that cost
     too much; the rest of the proof is about the network of these. None where messages prove all of it.
     """
 
-    messages: Sequence[tuple[int, np.ndarray]]
+    steps: Sequence[Outlined]
     left: Sequence[np.ndarray] | None = None
 
 
@@ -50,7 +70,7 @@ class Proof:
         """Sets of messages in it."""
         kept = [one for stage in self.stages for one in stage if not isinstance(one, tuple)]
         found = sum(getattr(one, "records", 1) for one in kept)
-        found += len(self.outline.messages) if self.outline is not None else 0
+        found += len(self.outline.steps) if self.outline is not None else 0
         waiting = [self.tree]
         while waiting:
             step = waiting.pop()

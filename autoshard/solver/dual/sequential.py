@@ -11,22 +11,27 @@ from typing import Any
 
 import numpy as np
 
-from autoshard.solver.dual.ways import Ways
+from autoshard.solver.dual.ways import Way, Ways
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge
 from autoshard.solver.work import Infeasible
+
+Standing = tuple[list[np.ndarray], list[np.ndarray]]
+"""Messages to the first and to the second nodes of all edges, for rows and columns of the smaller tables."""
 
 
 class Sequential:
     """The messages of a network. late: asked before every node and edge; passes end early where it says so.
 
-    lower: the best bound proved, on assignments of the states that are left. least: per node and state that is left,
-    what an assignment with it costs at least; empty before the first `weigh`. left: their numbers in the network.
-    to_first, to_second: messages of every edge to its ends.
+    lower: the best bound proved, on assignments of the states that are left; last: that of the last pass. least: per
+    node and state that is left, what an assignment with it costs at least; empty before the first `weigh`. left: their
+    numbers in the network. unary: what states cost, with what is asked for what they hold; unpriced: without.
+    charge: what the limit gives back. to_first, to_second: messages of every edge to its ends.
     """
 
     def __init__(self, network: CostNetwork, late: Callable[[], bool]) -> None:
         self.network, self.late = network, late
-        self.lower = -math.inf
+        self.lower = self.last = -math.inf
+        self.charge = 0
         self.least: list[np.ndarray] = []
         self.left = [np.arange(len(costs)) for costs in network.costs]
         self.unary = [np.where(c >= IMPOSSIBLE, np.inf, c.astype(np.float64)) for c in network.costs]
@@ -35,11 +40,14 @@ class Sequential:
             if edge.first == edge.second:
                 own = edge.costs.diagonal()
                 self.unary[edge.first] = self.unary[edge.first] + np.where(own >= IMPOSSIBLE, np.inf, own)
+        self.unpriced, self.asked = list(self.unary), [np.zeros(len(u)) for u in self.unary]
         ways = Ways()
         self.ways = [ways.of(edge.costs) for edge in self.edges]
-        self.rows = [there.sources for there, _ in self.ways]  # of the smaller table, that states of the first node have
+        # of the smaller table, those that any states of the two nodes have
+        self.rows, self.columns = [there.sources for there, _ in self.ways], [back.sources for _, back in self.ways]
         self.to_first = [np.zeros(len(network.costs[edge.first])) for edge in self.edges]
         self.to_second = [np.zeros(len(network.costs[edge.second])) for edge in self.edges]
+        self.stood: Standing | None = None  # where messages stood when all states were left
         self.around: list[list[tuple[int, bool]]] = [[] for _ in network.costs]  # (edge, whether the node is its first)
         for k, edge in enumerate(self.edges):
             self.around[edge.first].append((k, True))
@@ -50,14 +58,21 @@ class Sequential:
         """How many states are left."""
         return sum(map(len, self.left))
 
+    def price(self, asked: Sequence[np.ndarray], charge: int) -> None:
+        """Ask so much of every state (of all, node after node) for what it holds; the limit gives back `charge`."""
+        self.asked, self.charge = [own.astype(np.float64) for own in asked], charge
+        self.unary = [u + own[left] for u, own, left in zip(self.unpriced, self.asked, self.left, strict=True)]
+
     def narrow(self, left: Sequence[np.ndarray]) -> None:
         """Leave out all other states: these are numbers in the network, some of those that are left.
 
         Bounds are on assignments of what is left from here on.
         """
+        self.stood = self.standing()
         places = [np.searchsorted(before, now) for before, now in zip(self.left, left, strict=True)]
         self.left = list(left)
         self.unary = [own[at] for own, at in zip(self.unary, places, strict=True)]
+        self.unpriced = [own[at] for own, at in zip(self.unpriced, places, strict=True)]
         self.least = [own[at] for own, at in zip(self.least, places, strict=False)]
         distinct = Ways().distinct
         for k, edge in enumerate(self.edges):
@@ -97,7 +112,8 @@ class Sequential:
             best = int(np.argmin(decode if np.isfinite(decode).any() else own))
             chosen[node] = int(self.left[node][best])
             bound += self._send(node, own, forward=False)
-        self.lower = max(self.lower, bound)
+        self.last = bound - self.charge
+        self.lower = max(self.lower, self.last)
         return chosen
 
     def _send(self, node: int, own: np.ndarray, *, forward: bool) -> int:
@@ -146,27 +162,51 @@ class Sequential:
         low = [own.min() for own in owns]
         if not np.isfinite(low).all():
             raise Infeasible(f"node {int(np.argmax(low))} has no state left that its neighbours allow")
-        bound = sum(map(int, low))
+        bound = sum(map(int, low)) - self.charge
         self.lower = max(self.lower, bound)
         least = [bound + (own - minimum) for own, minimum in zip(owns, low, strict=True)]
         self.least = [*map(np.maximum, self.least, least)] if self.least else least
         return bound
 
     def outlined(self, step: int) -> np.ndarray:
-        """The messages to the first nodes of all edges, in 2**step, as `certify.proof.Outline` has them."""
-        out = []
-        for rows, (there, _), message in zip(self.rows, self.ways, self.to_first, strict=True):
-            of_row = np.zeros(len(rows), dtype=np.int64)
-            sent = np.floor(np.where(np.isfinite(message), message, 0.0) / 2.0**step)  # without a partner, whatever it is sent
-            of_row[np.searchsorted(rows, there.sources)[there.source_of]] = sent
-            out.append(of_row)
-        return np.concatenate(out) if out else np.zeros(0, dtype=np.int64)
+        """The messages to the first nodes of all edges, in 2**step, as `certify.proof.Outlined` has them."""
+        sent = [
+            np.floor(_by_place(rows, there, message) / 2.0**step)
+            for rows, (there, _), message in zip(self.rows, self.ways, self.to_first, strict=True)
+        ]
+        return np.concatenate(sent).astype(np.int64) if sent else np.zeros(0, dtype=np.int64)
+
+    def standing(self) -> Standing:
+        """Where the messages stand, or stood when states were first left out, since later ones say nothing of what had
+        gone: for another search of the same tables to go on from.
+        """
+        if self.stood is not None:
+            return self.stood
+        columns = zip(self.columns, self.ways, self.to_second, strict=True)
+        rows = zip(self.rows, self.ways, self.to_first, strict=True)
+        to_first = [_by_place(own, there, message) for own, (there, _), message in rows]
+        return to_first, [_by_place(own, back, message) for own, (_, back), message in columns]
+
+    def go_on_from(self, standing: Standing) -> None:
+        """Take messages of another search of the same tables; nothing where these have other rows or columns."""
+        to_first, to_second = standing
+        mine = [*map(len, self.rows), *map(len, self.columns)]
+        if mine == [*map(len, to_first), *map(len, to_second)]:
+            self.to_first = [m[there.source_of] for m, (there, _) in zip(to_first, self.ways, strict=True)]
+            self.to_second = [m[back.source_of] for m, (_, back) in zip(to_second, self.ways, strict=True)]
 
     def _row(self, edge: Edge, state: int) -> np.ndarray:
         """What an edge costs for each state left of its first node beside a state of its second one."""
         costs: Any = edge.costs
         row = costs.T[state][self.left[edge.first]]
         return np.where(row >= IMPOSSIBLE, np.inf, row)
+
+
+def _by_place(places: np.ndarray, way: Way, message: np.ndarray) -> np.ndarray:
+    """A message for rows (or columns) of the smaller table; 0 for those that no state has any more, or no partner."""
+    out = np.zeros(len(places))
+    out[np.searchsorted(places, way.sources)[way.source_of]] = np.where(np.isfinite(message), message, 0.0)
+    return out
 
 
 def _in_order(edge: Edge) -> Edge:

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autoshard.verify.certificate.outline import Edges, Factors, Outlined, Usages
+from autoshard.verify.certificate.outline import Edges, Factors, Outlined, Usages, read_messages
 from autoshard.verify.certificate.residual import Residual
 from autoshard.verify.certificate.stream import CertificateFault, Stream
-from autoshard.verify.certificate.weights import MOST_BITS, Layout, read_record
+from autoshard.verify.certificate.weights import Layout, read_record
 
 END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE, PART, FORGET, SHAVE, PROBES = range(14)
 OUTLINED, LEFT = 14, 15
@@ -52,20 +52,18 @@ def _judged_in_outline(
     stream: Stream, costs: Sequence[np.ndarray], edges: Edges, usages: Usages, limit: int | None
 ) -> Verdict:
     """Messages over the smaller tables first; then the rest of the certificate, on the network of what is left."""
-    network, claimed, records = Outlined(costs, edges), stream.head["bound"], 0
+    network, claimed, records = Outlined(costs, edges, usages, limit), stream.head["bound"], 0
     closed = not network.consistent()
     while not closed and stream.peek() == OUTLINED:
         stream.one()
-        step = stream.count(MOST_BITS, "the step of messages")
-        messages = stream.some(stream.count(2**31, "the number of messages"))
-        closed = network.weigh(messages, step, claimed) or not network.consistent()
+        closed = network.weigh(read_messages(stream), claimed) or not network.consistent()
         records += 1
     if closed:
         return Verdict(claimed, 0, records, 1)
     if stream.peek() != LEFT:
         raise CertificateFault("its messages do not prove the bound, and it does not say what is left")
     stream.one()
-    residual = network.residual(stream, costs, edges, usages, limit)
+    residual = network.residual(stream, costs, edges)
     inner = _Judge(stream, residual).run()
     return replace(inner, bound=claimed, records=records + inner.records)
 

@@ -14,9 +14,13 @@ import numpy as np
 from autoshard.verify.certificate.exact import FORBIDDEN_COST, MOST_TOTAL, NOT_ALLOWED, largest
 from autoshard.verify.certificate.residual import Residual
 from autoshard.verify.certificate.stream import CertificateFault, Stream
+from autoshard.verify.certificate.weights import MOST, MOST_BITS
 
 EXACT = 2.0**53
 """Whole numbers up to this one are exact in float64, in which messages are weighed."""
+MOST_PRICE_BITS = 2**12
+SPLIT = 20
+"""Lower bits of amounts, which are multiplied by prices apart from the others."""
 MOST_ENTRIES = 2**27
 """A certificate may leave states whose tables have so many entries (1 GiB) together; more are refused."""
 
@@ -42,6 +46,29 @@ class Factors(NamedTuple):
 Table = np.ndarray | Factors
 Edges = Sequence[tuple[int, int, Table]]
 Usages = Sequence[Sequence[tuple[int, int, np.ndarray]]]
+
+
+class Sent(NamedTuple):
+    """Messages to the first nodes of all edges, in units of 2**step; prices of 2**-bits per unit live at moments."""
+
+    step: int
+    bits: int
+    moments: np.ndarray
+    prices: np.ndarray
+    messages: np.ndarray
+
+
+def read_messages(stream: Stream) -> Sent:
+    """Read one set of messages. Raises `CertificateFault` where its prices are none."""
+    step, bits = stream.count(MOST_BITS, "the step of messages"), stream.count(MOST_PRICE_BITS, "bits of prices")
+    n = stream.count(2**31, "the number of prices")
+    steps, prices = stream.some(n), stream.some(n)
+    if n and (int(prices.min()) < 0 or int(steps[1:].min(initial=1)) <= 0):
+        raise CertificateFault("prices are negative, or not in the order of time")
+    if float(np.abs(steps.astype(np.float64)).sum()) > MOST or float(prices.sum(dtype=np.float64)) > MOST:
+        raise CertificateFault("prices, or their moments, are beyond 64 bits")
+    messages = stream.some(stream.count(2**31, "the number of messages"))
+    return Sent(step, bits, np.cumsum(steps), prices, messages)
 
 
 class _Edge:
@@ -84,7 +111,8 @@ class Outlined:
     from a node to itself.
     """
 
-    def __init__(self, costs: Sequence[np.ndarray], edges: Edges) -> None:
+    def __init__(self, costs: Sequence[np.ndarray], edges: Edges, usages: Usages, limit: int | None) -> None:
+        self.usages, self.limit = usages, limit
         own = [np.asarray(c, dtype=np.int64) for c in costs]
         self.costs = [np.where(c < FORBIDDEN_COST, c, np.inf) for c in own]
         tops = [largest(c[c < FORBIDDEN_COST]) for c in own]
@@ -138,21 +166,50 @@ class Outlined:
                         changed.add(node)
         return all(alive.any() for alive in self.alive)
 
-    def weigh(self, messages: np.ndarray, step: int, claimed: int | None) -> bool:
-        """Leave out what these messages, in units of 2**step, show to cost at least what is claimed; True where that is
-        all.
+    def _charge(self, sent: Sent) -> tuple[list[np.ndarray], int]:
+        """What prices add to every state, rounded down, and what the limit gives back, rounded up."""
+        extra = [np.zeros(len(c)) for c in self.costs]
+        if not len(sent.prices):
+            return extra, 0
+        if self.limit is None:
+            raise CertificateFault("messages come with prices, but there is no limit")
+        running = np.concatenate([[0], np.cumsum(sent.prices)])
+        for node, own in enumerate(self.usages):
+            high = low = np.zeros(len(extra[node]), dtype=np.int64)
+            for start, stop, amounts in own:
+                a, b = np.searchsorted(sent.moments, [start, stop])
+                price, held = int(running[b] - running[a]) if a < b else 0, np.asarray(amounts, dtype=np.int64)
+                if float(price) * max(float(largest(held >> SPLIT)), 2.0**SPLIT) * len(own) > MOST:
+                    raise CertificateFault("prices are too large for 64 bits")
+                high = high + price * (held >> SPLIT)
+                low = low + price * (held & (2**SPLIT - 1))
+            if sent.bits >= SPLIT:
+                rounded = (high + (low >> SPLIT)) >> min(sent.bits - SPLIT, 63)
+            elif float(largest(high)) * 2.0**SPLIT > MOST:
+                raise CertificateFault("prices are too large for 64 bits")
+            else:
+                rounded = (high << (SPLIT - sent.bits)) + (low >> sent.bits)
+            if float(largest(rounded)) * 8.0 * self.degree > EXACT:
+                raise CertificateFault("prices are too large for exact sums")
+            extra[node] = rounded.astype(np.float64)
+        return extra, -(-(int(running[-1]) * self.limit) >> sent.bits)
+
+    def weigh(self, told: Sent, claimed: int | None) -> bool:
+        """Leave out what these messages show to cost at least what is claimed; True where that is all.
 
         What is left is consistent before. Raises `CertificateFault` where the messages do not fit the network.
         """
+        messages = told.messages
         if claimed is None:
             raise CertificateFault("messages count costs, but what is claimed is that there is no assignment")
         if len(messages) != sum(len(edge.rows) for edge in self.edges):
             raise CertificateFault("there are more or fewer messages than rows of the network's smaller tables")
-        if (float(self.largest) + float(largest(messages)) * 2.0**step) * self.degree * 2.0 > EXACT:
+        if (float(self.largest) + float(largest(messages)) * 2.0**told.step) * self.degree * 4.0 > EXACT:
             raise CertificateFault("messages are too large for exact sums")
-        own, at = [c.copy() for c in self.costs], 0
+        extra, charge = self._charge(told)
+        own, at = [c + more for c, more in zip(self.costs, extra, strict=True)], 0
         for edge in self.edges:
-            sent = messages[at : at + len(edge.rows)] * 2.0**step
+            sent = messages[at : at + len(edge.rows)] * 2.0**told.step
             at += len(edge.rows)
             rows, columns = edge.living(self.alive)
             left = edge.entries(rows, columns)
@@ -162,16 +219,14 @@ class Outlined:
             own[edge.first] += sent[edge.row_of]
             own[edge.second] += to_second[edge.column_of]
         lows = [int(o[alive].min()) for o, alive in zip(own, self.alive, strict=True)]
-        room = claimed - sum(lows)
+        room = claimed - sum(lows) + charge
         if room <= 0:
             return True
         for alive, o, low in zip(self.alive, own, lows, strict=True):
             alive &= o - low < float(min(room, 2**60))
         return False
 
-    def residual(
-        self, stream: Stream, costs: Sequence[np.ndarray], edges: Edges, usages: Usages, limit: int | None
-    ) -> Residual:
+    def residual(self, stream: Stream, costs: Sequence[np.ndarray], edges: Edges) -> Residual:
         """Read which states are left, and make the network of these, which are counted anew.
 
         Raises `CertificateFault` where another state may be part of an assignment that costs less than what is claimed.
@@ -180,8 +235,8 @@ class Outlined:
         if sum(len(left[i]) * len(left[j]) for i, j, _ in edges) > MOST_ENTRIES:
             raise CertificateFault(f"what is left has tables of more than {MOST_ENTRIES} entries")
         tables = [(i, j, factors(table).whole(left[i], left[j])) for i, j, table in edges]
-        held = [[(a, b, np.asarray(h)[s]) for a, b, h in own] for own, s in zip(usages, left, strict=False)]
-        return Residual([np.asarray(c)[s] for c, s in zip(costs, left, strict=True)], tables, held, limit)
+        held = [[(a, b, np.asarray(h)[s]) for a, b, h in own] for own, s in zip(self.usages, left, strict=False)]
+        return Residual([np.asarray(c)[s] for c, s in zip(costs, left, strict=True)], tables, held, self.limit)
 
     def _read(self, stream: Stream, node: int) -> np.ndarray:
         """The states of a node that are left: stretches, each with how far it begins from where the one before began,

@@ -1,0 +1,68 @@
+"""A plan within a memory limit where a network is too large to work out what several decisions hold together.
+
+In turns: messages with prices on memory say which states look best beside what copies hold of the last plan; the
+network of these states is searched within the limit until its plans fit with all of their copies
+(`fitting.fit_by_moments`).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autoshard.deadline import Deadline
+from autoshard.planning import few_states
+from autoshard.planning.decision import Known, best_start, cheaper, interrupted_in
+from autoshard.planning.fitting import counted_live, fit_by_moments
+from autoshard.planning.model import Model
+from autoshard.planning.searches import Searches
+from autoshard.planning.steps import GUIDING, Step
+from autoshard.solver.solution import Solution
+
+_MOST_TURNS, _IDLE_TURNS, _SETS = 6, 2, 4
+"""Most turns, and how many that find no better plan are the last; in each, the states count that looked best in so many searches before."""
+_SHARE = 0.9
+"""The part of the time left that the searches of one turn may take."""
+_LESS = 6
+"""In every other turn messages are to leave one part in so many of the limit beside what copies hold."""
+
+
+def plan_in_turns(searches: Searches, limit: int, near: Sequence[int], known: Known | None) -> Known | None:
+    """The cheapest plan that turns find, until some find no better one.
+
+    near: an assignment whose copies are counted first. known: a plan within the limit.
+    """
+    model, idle = searches.model, 0
+    for turn in range(_MOST_TURNS):
+        if interrupted_in(searches.rounds) or searches.options.deadline.passed:
+            break
+        room, what = _beside(model, limit, near, turn), "looking at what is held within the memory limit"
+        network, until = model.with_limit(limit, room), searches.options.deadline
+        searches.solve(network, what, (), until, GUIDING, known=known, proves=False)
+        before = known = best_start(model, [*searches.seen, *_of(known)], limit)
+        few = few_states.union(searches.likely[-_SETS:], searches.seen)
+
+        def search(room: Any, given: Sequence[Sequence[int]], until: Deadline, step: Step) -> Solution:
+            what = "looking for a plan within the memory limit among the states that look best"
+            network = model.with_limit(limit, room)
+            return searches.solve(network, what, given, until, step, known=known, proves=False, within=limit, few=few)  # noqa: B023
+
+        searches.fitted(limit, near, _SHARE, search, fit_by_moments)
+        known = best_start(model, [*searches.seen, *_of(known)], limit)
+        near = _of(known)[0] if known is not None else searches.seen[-1]
+        idle = 0 if before is None or known is None or cheaper(known[0], before[0]) else idle + 1
+        if idle == _IDLE_TURNS:
+            break
+    return known
+
+
+def _of(known: Known | None) -> list[Sequence[int]]:
+    return [] if known is None or known[0].assignment is None else [known[0].assignment]
+
+
+def _beside(model: Model, limit: int, near: Sequence[int], turn: int) -> np.ndarray:
+    """Bytes at every moment that are left to what a network does not count: all that an assignment holds of it, and in
+    every other turn a part of the limit beside.
+    """
+    taken = model.live(near) - counted_live(model.repeats.network, near, model.liveness.points)
+    return np.maximum(taken, 0) + (limit // _LESS if turn % 2 else 0)

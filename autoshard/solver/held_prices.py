@@ -1,0 +1,97 @@
+"""Prices on memory for messages over rows and columns of smaller tables: what states cost with them, exactly."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from autoshard.solver.certify.proof import Charge
+from autoshard.solver.certify.weigh import LARGEST, SPLIT_BITS, Record, charged
+from autoshard.solver.certify.write import PRICE_BITS
+from autoshard.solver.dual.arrays import Classes
+from autoshard.solver.dual.flat import Flat
+from autoshard.solver.dual.passes import Prices, aiming_prices
+from autoshard.solver.dual.pricing import UNPRICED, aim, fill_live
+from autoshard.solver.network import CostNetwork
+
+FIRST_RATE = 0.1
+"""Of the first steps: so much shorter than would reach what they aim at if bounds were linear."""
+_NOTHING = np.zeros(0, dtype=np.int64)
+
+
+@dataclass
+class HeldPrices:
+    """The search for good prices on what nodes hold, one for each moment at which that changes.
+
+    moments: when each time slot begins. prices: by slot; see `pricing`.
+    """
+
+    held: Flat
+    moments: np.ndarray
+    prices: Prices
+
+    @staticmethod
+    def of(network: CostNetwork) -> "HeldPrices | None":
+        """Before any price is asked; None where nothing is held to a limit."""
+        records = [(i, u) for i, own in enumerate(network.usages) for u in own if u.start < u.stop and u.amounts.any()]
+        if network.usage_limit is None or not records:
+            return None
+        moments = np.unique([t for _, u in records for t in (u.start, u.stop)])
+        starts, stops = ([getattr(u, end) for _, u in records] for end in ("start", "stop"))
+        lengths = [len(u.amounts) for _, u in records]
+        offsets = np.concatenate([[0], np.cumsum([len(c) for c in network.costs])]).astype(np.int64)
+        held = Flat(
+            nodes=np.arange(network.n_nodes), offsets=offsets, unary=np.zeros(int(offsets[-1])), first=_NOTHING,
+            second=_NOTHING, table_at=np.zeros(1, np.int64), tables=np.zeros(0), incident_at=np.zeros(1, np.int64),
+            incident=_NOTHING, held_node=np.array([i for i, _ in records], np.int64),
+            held_start=np.searchsorted(moments, starts), held_stop=np.searchsorted(moments, stops),
+            held_at=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+            amounts=np.concatenate([u.amounts for _, u in records]).astype(np.int64), slots=len(moments) - 1,
+            limit=network.usage_limit, classes=Classes(_NOTHING, _NOTHING, _NOTHING, _NOTHING, np.zeros(0)),
+        )  # fmt: skip
+        return HeldPrices(held, moments[:-1], aiming_prices(len(moments) - 1, rate=FIRST_RATE))
+
+    @cached_property
+    def live(self) -> np.ndarray:
+        """Room for what is live in every slot."""
+        return np.zeros(self.held.slots, dtype=np.int64)
+
+    def step(self, chosen: Sequence[int], bound: float, target: float) -> bool:
+        """One step of the prices after a pass with this bound that chose these states, towards a bound of `target`.
+
+        False where no price is asked: nothing has exceeded the limit.
+        """
+        most, slots = fill_live(self.held.held, np.asarray(chosen, np.int64), self.live), self.prices.slots
+        limit = self.held.held.limit
+        if self.prices.pace.scale == UNPRICED and most <= limit:
+            return False
+        self.prices.pace = aim(slots, self.prices.pace, limit, bound, self.live, target)
+        return True
+
+    def begin_with(self, moments: np.ndarray, prices: np.ndarray) -> None:
+        """Take prices of another search: each where its moment is."""
+        at = np.clip(np.searchsorted(self.moments, moments, side="right") - 1, 0, None)
+        known = np.zeros(len(self.moments))
+        np.add.at(known, at, prices)
+        self.prices = aiming_prices(len(self.moments), known, FIRST_RATE)
+
+    def charge(self, prices: np.ndarray) -> tuple[list[np.ndarray], int, Charge] | None:
+        """What these prices add to every state, node after node, and what the limit gives back, in whole numbers; and
+        the prices as a certificate has them. None where that does not fit.
+        """
+        if not prices.any():
+            return None
+        held = self.held
+        bits = max(0, PRICE_BITS - int(np.frexp(float(prices.max()))[1]))
+        whole = np.floor(prices * 2.0**bits).astype(np.int64)
+        most = max(2.0**SPLIT_BITS, float(np.abs(held.amounts).max(initial=0)) / 2.0**SPLIT_BITS)
+        if float(whole.sum(dtype=np.float64)) * most * int(np.bincount(held.held_node).max()) > LARGEST:
+            return None
+        listed = tuple((int(t), int(whole[t])) for t in np.flatnonzero(whole).tolist())
+        asked = charged(held, Record(0, 0, 0, bits, listed, _NOTHING))
+        if asked is None:
+            return None
+        extra, given_back = asked
+        told = tuple((int(self.moments[t]), price) for t, price in listed)
+        return np.split(extra, held.offsets[1:-1]), given_back, Charge(bits, told)
