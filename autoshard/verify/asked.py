@@ -81,6 +81,8 @@ class Asked:
         roles = settings.logical_axes
         if problem is not None and problem.model is not None:
             roles = problem.model.logical_axes
+        elif problem is not None or settings.model is None:
+            roles = roles or {}  # no input has a batch
         return Asked(
             mesh=mesh if search is None else {"devices": search.devices, "axes": list(search.axes)},
             hardware=config.hardware,

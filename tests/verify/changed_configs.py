@@ -54,3 +54,14 @@ def the_config_has_other_priorities(p):
 @change(r"config: no plan comes from the config in this file: .*unknown strategy 'clever'", "manual")
 def the_config_is_none(p):
     settings(p)["strategy"] = "clever"
+
+
+@change(r"options: asked: objective overlap; found in the plan: serial")
+def the_config_asks_for_overlap_and_the_plan_tells_no_objective(p):
+    settings(p)["objective"] = "overlap"
+    del p["options"]["objective"]
+
+
+@change(r"program: asked: a batch of None; found in the plan: 256", "manual")
+def a_plan_tells_a_batch_of_inputs_without_logical_axes(p):
+    p["batch"] = 256

@@ -20,6 +20,8 @@ _HINTS = "in code"
 """The name of the baseline made of the shardings in the code."""
 _OPTIONS = ("effort", "seed", "accepted_gap", "share_repeats")
 """Options of the search that are compared where a plan tells them."""
+_SERIAL = "serial"
+"""What a plan minimises that tells no objective: those of versions that knew no other."""
 _NOT_COMPARED = ("source",)
 """Keys of statements that are not compared: the config in a plan has lost its line numbers."""
 
@@ -84,9 +86,10 @@ def _check_ground(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: F
     limit, options = plan.get("memory_limit"), plan.get("options") or {}
     if limit is not None and limit != asked["memory_limit"]:
         _differ(findings, "memory", f"a limit of {_limit_text(asked['memory_limit'])}", _limit_text(limit))
-    for key in sorted(asked["options"].keys() & options.keys()):
-        if options[key] != asked["options"][key]:
-            _differ(findings, "options", f"{key} {asked['options'][key]}", str(options[key]))
+    told = {"objective": _SERIAL, **options}
+    for key in sorted(asked["options"].keys() & told.keys()):
+        if told[key] != asked["options"][key]:
+            _differ(findings, "options", f"{key} {asked['options'][key]}", str(told[key]))
     if plan["trips"] != asked["trips"]:
         _differ(findings, "program", f"loops of unknown length run {asked['trips']} time", f"{plan['trips']} times")
     return left
