@@ -7,6 +7,8 @@ them by the rooms that made the plan, without the solver. What the certificates 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from operator import mul
 from typing import TYPE_CHECKING, Any
 
 from autoshard.errors import AutoshardError, InfeasibleError, InputError, in_words
@@ -15,7 +17,7 @@ from autoshard.verify import Check, Verification
 from autoshard.verify.report import failed, not_done, ok
 
 if TYPE_CHECKING:
-    from autoshard.plan_record import BoundProof, PlanRecord, RefusalRecord
+    from autoshard.plan_record import AskedRecord, BoundProof, PlanRecord, RefusalRecord
     from autoshard.planning import Model, Problem
     from autoshard.planning.certified import Proved
     from autoshard.planning.stages import StagePlan
@@ -47,7 +49,9 @@ def check_bound(data: Mapping[str, Any]) -> Check:
     except (AutoshardError, *_DAMAGE) as error:
         return failed(BOUND, [f"the plan, or the certificate in it, cannot be read: {in_words(error)}"])
     try:
-        lines = list(_judged(plan, build_model(problem_of(plan))))
+        problem = problem_of(plan)
+        trusted = _check_parts(plan, problem, data)
+        lines = [*_judged(plan, build_model(problem)), *trusted]
     except (_Refuted, InputError) as fault:
         return failed(BOUND, [str(fault)])
     except _DAMAGE as error:
@@ -70,7 +74,11 @@ def check_refusal(data: Mapping[str, Any]) -> Check:
     except (AutoshardError, *_DAMAGE) as error:
         return failed(NO_PLAN, [f"the refusal, or the certificate in it, cannot be read: {error}"])
     try:
-        model = build_model(problem_of(refusal))
+        problem = problem_of(refusal)
+        trusted = _check_parts(refusal, problem, data)
+        model = build_model(problem)
+    except _Refuted as fault:
+        return failed(NO_PLAN, [str(fault)])
     except InfeasibleError as error:
         fault = conflict_fault(refusal, error.conflict)
         if fault:
@@ -95,7 +103,34 @@ def check_refusal(data: Mapping[str, Any]) -> Check:
         faults, lines = told_faults(refusal, model.problem)
     except _DAMAGE as error:
         return failed(NO_PLAN, [f"what the refusal says beside its certificate is damaged: {in_words(error)}"])
-    return failed(NO_PLAN, faults) if faults else ok(NO_PLAN, [proved, *lines])
+    return failed(NO_PLAN, faults) if faults else ok(NO_PLAN, [proved, *trusted, *lines])
+
+
+def _check_parts(told: "AskedRecord", problem: "Problem", data: Mapping[str, Any]) -> list[str]:
+    """`_Refuted` where axes are in larger parts than planning makes of them: plans on smaller ones are in no network.
+
+    Returns a line where that cannot be said: a file may not tell whether parts were stated, and the answer to a
+    question has those of the plan before it, cut further where the question says so.
+    """
+    from autoshard.planning import Problem
+
+    of_question = any(change["pins"] or change["program"] for change in data.get("changed") or ())
+    if of_question or "sub_axes" not in (data.get("options") or {}):
+        return ["taken on trust: the parts into which axes are split"]
+    stated = None if told.options is None else told.options.sub_axes
+    due = Problem.make(
+        problem.program, problem.mesh.mesh, problem.machine, pins=problem.pins, sub_axes=stated,
+        restrictions=problem.restrictions,
+    ).mesh  # fmt: skip
+    for axis in due.mesh.axis_names:
+        wanted, found = ([mesh.sizes[atom] for atom in mesh.atoms_of[axis]] for mesh in (due, problem.mesh))
+        if not set(accumulate(wanted, mul)) <= set(accumulate(found, mul)):
+            whole, parts = (" x ".join(map(str, sizes)) for sizes in (found, wanted))
+            raise _Refuted(
+                f"axis {axis} is planned as {whole}; statements and program split it into {parts}, and no plan that is "
+                "cut by these parts is counted; solve again"
+            )
+    return []
 
 
 def _proved_none(told: "BoundProof", model: "Model", refusal: "RefusalRecord") -> str:

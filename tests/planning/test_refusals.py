@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import pytest
 from jax import ShapeDtypeStruct
 
@@ -265,3 +266,14 @@ def test_a_plan_takes_the_place_of_an_earlier_refusal(project: Path) -> None:
     (project / "config.yaml").write_text(CONFIG.replace("LIMIT", "40000"))
     assert main(["solve", "config.yaml", "-q"]) == 0
     assert not (project / "out" / "refusal.json").exists()
+
+
+def test_a_refusal_on_axes_in_larger_parts_than_planning_makes_of_them_is_caught() -> None:
+    specs = [ShapeDtypeStruct(shape, "float32") for shape in ((4, 32, 64), (64, 6, 16))]
+    with pytest.raises(InfeasibleError) as caught:
+        autoshard.plan(
+            lambda x, w: jnp.einsum("bse,ehd->bshd", x, w), *specs, mesh={"x": 8}, hardware="cpu_sim",
+            sub_axes={"x": [8]}, memory_limit=6_000,
+        )  # fmt: skip
+    found = judged(caught.value.refusal, lambda data: data["options"].update(sub_axes=None))
+    assert found.status is Status.FAILED and "axis x is planned as 8" in found.lines[0]

@@ -71,6 +71,37 @@ def relaxed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+def six_heads(x, w):
+    return jnp.tanh(jnp.einsum("bse,ehd->bshd", x, w))
+
+
+@pytest.fixture(scope="module")
+def on_whole_axes() -> dict[str, Any]:
+    """Six heads are cut by two of eight devices, where an axis of 8 is split as planning does."""
+    specs = f32(4, 32, 64), f32(64, 6, 16)
+    return plan(six_heads, *specs, mesh={"x": 8}, hardware="h100", sub_axes={"x": [8]}).to_dict()
+
+
+def test_a_plan_on_axes_that_are_stated_to_be_whole_is_proved(on_whole_axes: dict[str, Any]) -> None:
+    assert check_bound(on_whole_axes).status is Status.OK
+
+
+def test_axes_in_larger_parts_than_planning_makes_of_them_prove_no_bound(on_whole_axes: dict[str, Any]) -> None:
+    changed = copy.deepcopy(on_whole_axes)
+    changed["options"]["sub_axes"] = None
+    check = check_bound(changed)
+    assert check.status is Status.FAILED
+    assert "axis x is planned as 8; statements and program split it into " in check.lines[0]
+
+
+def test_a_plan_that_does_not_tell_whether_parts_were_stated_leaves_them_on_trust(
+    on_whole_axes: dict[str, Any],
+) -> None:
+    changed = copy.deepcopy(on_whole_axes)
+    del changed["options"]["sub_axes"]
+    assert check_bound(changed).lines[-1] == "taken on trust: the parts into which axes are split"
+
+
 def test_of_stages_the_optimum_all_at_once_and_every_stage_is_proved(staged: dict[str, Any]) -> None:
     check = check_bound(staged)
     assert check.status is Status.OK
