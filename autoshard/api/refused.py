@@ -41,10 +41,12 @@ def told_faults(refusal: "RefusalRecord", problem: "Problem") -> tuple[list[str]
 
 
 def conflict_fault(refusal: "RefusalRecord", conflict: Sequence[str]) -> str:
-    """What is wrong with the conflict of a refusal whose statements leave no layout; empty where nothing is.
+    """What is wrong with what a refusal says whose statements leave no layout; empty where nothing is.
 
     conflict: what making the network again names.
     """
+    if refusal.facts.get("proved", True) is not True:
+        return f"facts.proved is {refusal.facts['proved']!r}; that no layout is left is found again"
     told = refusal.conflict
     if not conflict or (len(told) == len(conflict) and all(map(_cites, told, conflict))):
         return ""

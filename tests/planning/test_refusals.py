@@ -14,6 +14,8 @@ from autoshard.api.bound import NO_PLAN, check_refusal
 from autoshard.cli import main
 from autoshard.errors import InfeasibleError, InputError
 from autoshard.plan_record import RefusalRecord
+from autoshard.verify import Asked
+from autoshard.verify.derived import check_derived
 from autoshard.verify.report import Check, Status
 
 CONFIG = """
@@ -180,6 +182,12 @@ def test_another_conflict_of_statements_that_leave_no_layout_is_caught() -> None
     assert found.status is Status.FAILED and "conflict is said to be" in found.lines[0]
 
 
+def test_a_refusal_that_calls_what_is_found_again_unproved_is_caught() -> None:
+    record = refused(constraints=[autoshard.Pin("x", '[{"a"}, {}]'), autoshard.Pin("x", '[{"b"}, {}]')])
+    found = judged(record, fact("proved", False))
+    assert found.status is Status.FAILED and "facts.proved is False" in found.lines[0]
+
+
 def test_a_refusal_without_its_certificate_proves_nothing(by_search: RefusalRecord) -> None:
     assert judged(by_search, lambda data: data.pop("certificate")).status is Status.NOT_DONE
 
@@ -232,6 +240,23 @@ def test_solve_keeps_the_refusal_and_verify_checks_it(project: Path, capsys: pyt
     told = capsys.readouterr().out
     assert "all green" in told
     assert NO_PLAN in told
+
+
+@pytest.mark.parametrize(
+    ("at", "key", "value", "expected"),
+    [
+        ("hardware", "name", "h100", "hardware.name is 'h100', the machine's profile 'cpu_sim'"),
+        ("hardware", "layout", {}, "hardware.layout does not describe hardware.machine"),
+        ("mesh", "atoms", ["b", "a"], "not in the order of the mesh axes"),
+    ],
+)
+def test_a_refusal_that_describes_another_machine_or_mesh_is_caught(
+    by_search: RefusalRecord, at: str, key: str, value: Any, expected: str
+) -> None:
+    data = json.loads(json.dumps(by_search.to_dict()))
+    data[at][key] = value
+    found = check_derived(data, Asked(mesh={"a": 2, "b": 2}, hardware="cpu_sim", memory_limit=23_000), refused=True)
+    assert found.status is Status.FAILED and any(expected in line for line in found.lines)
 
 
 def test_a_config_that_asks_for_something_else_does_not_make_the_refusal(

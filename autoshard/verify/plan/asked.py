@@ -10,7 +10,9 @@ from math import prod
 from operator import mul
 from typing import Any
 
+from autoshard.costmodels import Machine
 from autoshard.verify.plan.layout import read_atoms
+from autoshard.verify.plan.machine import check_machine
 from autoshard.verify.plan.program import Findings
 from autoshard.verify.plan.stages import ended_early
 
@@ -68,7 +70,14 @@ def _batch(program: Mapping[str, Any], roles: Mapping[str, Sequence[str | None]]
 
 
 def check_refused(refusal: Mapping[str, Any], asked: Mapping[str, Any], findings: Findings) -> list[str]:
-    """Compare what a refusal says it was asked for with what was asked for, as `check_asked` does for a plan."""
+    """Compare what a refusal says it was asked for with what was asked for, as `check_asked` does for a plan.
+
+    Parts of axes and words on the machine, which `check_plan` looks at in a plan, are looked at here.
+    """
+    atoms, faults = read_atoms(refusal["mesh"])
+    for fault in faults:
+        findings.add("mesh", fault)
+    check_machine(refusal, Machine.from_dict(refusal["hardware"]["machine"]), dict(atoms.whole), findings)
     left = _check_ground(refusal, asked, findings)
     return [
         f"{len(asked['statements'])} statements, mesh {_mesh_text(asked['axes'])} and machine "

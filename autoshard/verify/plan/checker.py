@@ -20,6 +20,7 @@ from autoshard.verify.plan.host import check_host
 from autoshard.verify.plan.in_code import check_in_code
 from autoshard.verify.plan.layout import Impossible, read_atoms
 from autoshard.verify.plan.lives import Lives, Sizes
+from autoshard.verify.plan.machine import check_machine
 from autoshard.verify.plan.manual import check_manual_computations
 from autoshard.verify.plan.memory import check_memory, priced_bytes
 from autoshard.verify.plan.ordered import check_order
@@ -85,7 +86,7 @@ def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:
     for fault in faults:
         findings.add("mesh", fault)
     machine = Machine.from_dict(plan["hardware"]["machine"])
-    _check_machine(plan, machine, dict(mesh.whole), findings)
+    check_machine(plan, machine, dict(mesh.whole), findings)
     if isinstance(plan["trips"], bool) or not isinstance(plan["trips"], int) or plan["trips"] < 1:
         findings.add("program", f"trips is {plan['trips']!r}; loops of unknown length run at least once")
     graph = read_graph(plan, findings)
@@ -159,32 +160,6 @@ def _estimate(plan: Mapping[str, Any]) -> str:
 def _told_stages(count: int, facts: list[str]) -> None:
     if count:
         facts.append(f"{count} stages, each of which kept what was placed before it")
-
-
-def _check_machine(plan: dict[str, Any], machine: Machine, axes: dict[str, int], findings: Findings) -> None:
-    if list(machine.axes) != list(axes.items()):
-        findings.add("mesh", f"the machine is placed for axes {dict(machine.axes)}, the mesh has {axes}")
-    if plan["hardware"]["name"] != machine.profile.name:
-        findings.add(
-            "mesh", f"hardware.name is {plan['hardware']['name']!r}, the machine's profile {machine.profile.name!r}"
-        )
-    if _plain(machine.describe()) != plan["hardware"]["layout"]:
-        findings.add("mesh", "hardware.layout does not describe hardware.machine")
-    settings = (plan["config"] or {}).get("settings", {})
-    asked = settings.get("mesh")
-    if isinstance(asked, dict):
-        sizes = {name: axis["size"] if isinstance(axis, dict) else axis for name, axis in asked.items()}
-        if sizes != axes:
-            findings.add("mesh", f"the config asks for mesh axes {sizes}, the plan is for {axes}")
-
-
-def _plain(value: Any) -> Any:
-    """The value as it comes back from JSON."""
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    return value
 
 
 def _check_shardings(plan: dict[str, Any], flow: Flow, findings: Findings) -> None:
