@@ -24,6 +24,8 @@ _SPREAD: Final = 5
 """Standard deviations of a sum of rounded terms that are allowed for."""
 _WHY_ENDED: Final = re.compile(r"stopped|ended|found")
 """Words of notes that say why a search went no further; such a plan may be optimal without claiming it."""
+_TRIED: Final = ("optimal", "feasible", "pruned", "alike", "cannot be", "none found", "out of time")
+"""What may be said of a mesh that a search over meshes tried."""
 _ALL_AT_ONCE: Final = re.compile(r"all at once costs ([0-9.e+-]+) s")
 
 
@@ -157,6 +159,13 @@ def _check_meshes(plan: Any, findings: Findings) -> None:
             "mesh", f"the plan holds {plan['memory']['peak_bytes']} bytes, the mesh search says {own['peak_bytes']}"
         )
     _check_attempts(plan, search, findings)
+    meshes = [list(attempt["mesh"].items()) for attempt in tried]
+    for point in search["frontier"]:
+        limit = point["memory_limit"]
+        if list(point["mesh"].items()) not in meshes:
+            findings.add("mesh", f"the frontier holds {_text(point['mesh'])}, which was not tried")
+        if limit is not None and point["peak_bytes"] > limit:
+            findings.add("mesh", f"the frontier holds a plan of {point['peak_bytes']} bytes within a limit of {limit}")
     for attempt, other in pairwise(search["frontier"]):
         if attempt["objective_s"] > other["objective_s"] or attempt["peak_bytes"] <= other["peak_bytes"]:
             findings.add("mesh", f"the frontier holds {_text(other['mesh'])}, which another of its points beats")
@@ -177,6 +186,9 @@ def _check_attempts(plan: Any, search: Any, findings: Findings) -> None:
     tried = search["tried"]
     stopped = any("stopped" in note for note in plan["notes"])
     for attempt in tried:
+        if attempt["status"] not in _TRIED:
+            known = ", ".join(_TRIED)
+            findings.add("mesh", f"mesh {_text(attempt['mesh'])} is {attempt['status']!r}: {known} are known")
         cost, bound = attempt["objective_s"], attempt["bound_s"]
         if cost is not None and bound is not None and bound > cost * (1 + RELATIVE):
             findings.add("mesh", f"mesh {_text(attempt['mesh'])} has a bound of {bound} s above its cost of {cost} s")
