@@ -206,7 +206,8 @@ def _tell_trust(facts: dict[str, Any], asked: Asked, plan: Mapping[str, Any]) ->
     if asked.sharded_arguments:
         facts["trust"].append("shardings that arguments come with, and the order of devices that these name")
         facts["sharded_arguments"] = True
-        if any(_of_argument(s) for s in plan["statements"]):
+        gave_way = any(change["pins"] for change in plan.get("changed") or ())
+        if gave_way or any(_of_argument(s) for s in plan["statements"]):
             del facts["device_ids"]
     if asked.priorities and asked.roles is None:
         facts["trust"].append("the logical axes of the inputs")

@@ -9,15 +9,19 @@ from autoshard.verify.plan.flow import Flow
 from autoshard.verify.plan.layout import Atoms, Impossible
 from autoshard.verify.plan.orders import is_own_mesh, read_mesh
 from autoshard.verify.plan.program import Findings
-from autoshard.verify.plan.statements import Pin, read_pin
+from autoshard.verify.plan.statements import Pin, of_questions, read_pin
 
 
 def check_in_code(plan: Any, flow: Flow, findings: Findings) -> None:
-    """Check that each constraint holds where the ways to the uses of its result begin, and is among the statements."""
+    """Check that each constraint holds where the ways to the uses of its result begin, and is among the statements.
+
+    One about what a question asks for otherwise may have given way, which is told.
+    """
     graph, mesh = flow.graph, flow.mesh
     if plan["program"].get("in_code", "hard") in ("hints", "ignore"):
         return  # `check_asked` finds out whether that was asked for
     _check_alike(plan, flow, findings)
+    asked = of_questions(plan)
     pins: dict[tuple[str, int], list[Any]] = {}
     for statement in plan["statements"]:
         for key in ("values", "outputs") if statement["kind"] == "pin" else ():
@@ -30,14 +34,15 @@ def check_in_code(plan: Any, flow: Flow, findings: Findings) -> None:
         what = f"the sharding constraint in the code at {op.source or op.label}: {text}"
         (value,) = op.results
         key, spoken_of = _on(op, graph)
-        here = [s for s in pins.get((key, min(spoken_of, default=-1)), ()) if spoken_of.issubset(s[key])]
+        stays = spoken_of - asked[key]
+        if spoken_of and not stays:
+            continue
+        here = [s for s in pins.get((key, min(stays, default=-1)), ()) if stays.issubset(s[key])]
         if "mesh" in op.attrs and _elsewhere(op.attrs["mesh"], plan):
             if not any(s.get("mesh") == op.attrs["mesh"] and s.get("stated") == text for s in here):
                 findings.add("statements", f"{what} on {op.attrs['mesh']} is not among the plan's statements")
             continue  # `check_orders` checks that statements on other meshes hold
-        lacking = [n for n, size in op.attrs.get("mesh_axes", ()) if size == 1 and n not in plan["mesh"]["axes"]]
-        for name in lacking:  # an axis of size 1 cuts nothing
-            text = re.sub(rf'(, *)?"{re.escape(name)}"(?(1)|(, *)?)', "", text)
+        text = _without_single(text, op, plan)
         try:
             pin = read_pin(text, mesh)
         except Impossible as error:
@@ -45,10 +50,19 @@ def check_in_code(plan: Any, flow: Flow, findings: Findings) -> None:
             continue
         if _said(text, mesh) not in [_said(s["sharding"], mesh) for s in here]:
             findings.add("statements", f"{what} is not among the plan's statements")
-        held = flow.form(value)
+        gave_way = stays != spoken_of or value in asked["values"]
+        held = None if gave_way else flow.form(value)
         fault = "" if held is None else pin.broken_by(held, mesh)
         if held is not None and fault:
             findings.add("statements", f"{what} is broken: {graph.values[value].name} is {held.text(mesh)}: {fault}")
+
+
+def _without_single(text: str, op: Any, plan: Any) -> str:
+    """A sharding in the code without axes of size 1 that the plan's mesh lacks: they cut nothing."""
+    for name, size in op.attrs.get("mesh_axes", ()):
+        if size == 1 and name not in plan["mesh"]["axes"]:
+            text = re.sub(rf'(, *)?"{re.escape(name)}"(?(1)|(, *)?)', "", text)
+    return text
 
 
 def _on(op: Any, graph: Any) -> tuple[str, set[int]]:

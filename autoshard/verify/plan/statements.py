@@ -94,6 +94,15 @@ def pinned_unevenly(plan: Any, flow: Flow) -> dict[int, set[int]]:
     return uneven
 
 
+def of_questions(plan: Any) -> dict[str, set[int]]:
+    """Values and outputs that questions to a plan pinned: statements about them may have given way (docs/explain.md).
+
+    Which of them did is derived again by the check of what was asked for.
+    """
+    pins = [pin for change in plan.get("changed") or () for pin in change["pins"]]
+    return {key: {number for pin in pins for number in pin[key]} for key in ("values", "outputs")}
+
+
 def limit_of(plan: Any) -> int | None:
     """Bytes that a device may hold: the stated limit, else the device's room if the plan was limited to that."""
     stated = next((s["bytes"] for s in plan["statements"] if s["kind"] == "memory_limit"), None)
@@ -102,9 +111,10 @@ def limit_of(plan: Any) -> int | None:
 
 def check_statements(plan: Any, flow: Flow, peak_bytes: int, findings: Findings) -> int:
     """Check every statement against the derived layouts; returns how many there are."""
+    asked = of_questions(plan)
     for statement in plan["statements"]:
         if statement["kind"] == "pin":
-            _check_pin(statement, flow, findings)
+            _check_pin(statement, asked, flow, findings)
         elif statement["kind"] == "same_sharding":
             _check_group(statement, flow, findings)
         elif statement["kind"] in KINDS:
@@ -128,7 +138,8 @@ def check_statements(plan: Any, flow: Flow, peak_bytes: int, findings: Findings)
     return len(plan["statements"])
 
 
-def _check_pin(statement: Any, flow: Flow, findings: Findings) -> None:
+def _check_pin(statement: Any, asked: dict[str, set[int]], flow: Flow, findings: Findings) -> None:
+    """Check that a pin holds and speaks of all that it addresses, but for what questions `asked` about."""
     graph, mesh = flow.graph, flow.mesh
     source = f"{statement['source']}: " if statement["source"] else ""
     what = f"{source}pin {statement['pattern']}: {statement['sharding']}"
@@ -140,7 +151,8 @@ def _check_pin(statement: Any, flow: Flow, findings: Findings) -> None:
     values, outputs = statement["values"], statement["outputs"]
     if not values and not outputs:
         findings.add("statements", f"{what} speaks of nothing in the program")
-    missing = _addressed(statement["pattern"], flow, len(pin.dims)) - {*values, *(f"out {k}" for k in outputs)}
+    spoken_of = {*values, *(f"out {k}" for k in outputs), *asked["values"], *(f"out {k}" for k in asked["outputs"])}
+    missing = _addressed(statement["pattern"], flow, len(pin.dims)) - spoken_of
     for item in sorted(missing, key=str):
         name = graph.values[item].name if isinstance(item, int) else graph.output_names[int(item.split()[1])]
         findings.add("statements", f"{what} addresses {name}, which the statement leaves out")
@@ -257,7 +269,9 @@ def _check_config(plan: Any, findings: Findings) -> None:
 
 
 def _check_pinned(plan: Any, settings: Any, findings: Findings) -> None:
-    """Check that every value that the config pins is pinned in the plan."""
+    """Check that every value that the config pins is pinned in the plan; pins may have given way to questions."""
+    if any(of_questions(plan).values()):
+        return
     asked = [s["pattern"] if isinstance(s, dict) else str(s) for s in _pins(settings.get("pins"))]
     patterns = [s["pattern"] for s in plan["statements"] if s["kind"] == "pin"]
     named = isinstance(settings.get("model"), str)  # an ONNX file: pins say the names of its values
