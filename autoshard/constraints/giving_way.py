@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from autoshard.constraints.matching import conflict
 from autoshard.constraints.pin import MatchedPin
+from autoshard.program.program import BORDER, Program
 
 
 def displaced(pins: Sequence[MatchedPin], by: Sequence[MatchedPin]) -> tuple[list[MatchedPin], list[MatchedPin]]:
@@ -44,6 +45,21 @@ def added(stated: Sequence[MatchedPin], pins: Sequence[MatchedPin]) -> tuple[Mat
 def with_further(stated: Sequence[MatchedPin], pins: Sequence[MatchedPin]) -> tuple[MatchedPin, ...]:
     """What is stated with further pins in place of what contradicts them."""
     return (*displaced(stated, pins)[0], *added(stated, pins))
+
+
+def behind_borders(pin: MatchedPin, stated: Sequence[MatchedPin], program: Program) -> MatchedPin:
+    """A further pin of arguments or results, made one of the values behind them too where a sharding of a `jit` around
+    the program gives way to it: such a sharding is of both, and half of it would still move them.
+    """
+    lost = displaced(stated, [pin])[1]
+    behind: dict[int, None] = {}
+    for op, _ in program.walk():
+        if BORDER in op.attrs:
+            (operand,), (result,) = op.operands, op.results
+            slots = {k for k in pin.outputs if program.body.results[k] == result}
+            if any(result in was.values and (operand in was.values or slots & set(was.outputs)) for was in lost):
+                behind |= {result: None} if operand in pin.values or slots else {}
+    return replace(pin, values=tuple(dict.fromkeys((*pin.values, *behind))))
 
 
 def _meets(pin: MatchedPin, other: MatchedPin) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoshard.constraints import MatchedPin
-from autoshard.constraints.giving_way import displaced
+from autoshard.constraints.giving_way import behind_borders, displaced
 from autoshard.errors import InputError, ShardingError
 from autoshard.plan_record import PlanRecord
 from autoshard.questions.again import Changed, solve_again, stated_pins
@@ -106,7 +106,7 @@ class Instead:
 
 
 def pin_for(plan: PlanRecord, pattern: str, sharding: str | TensorSharding) -> MatchedPin:
-    """A pin of all values and outputs that a name or pattern addresses in a plan.
+    """A pin of all values and outputs that a name or pattern addresses in a plan, and of what is one with them.
 
     Raises `InputError` where nothing is addressed, `ShardingError` where the sharding does not fit.
     """
@@ -130,7 +130,7 @@ def pin_for(plan: PlanRecord, pattern: str, sharding: str | TensorSharding) -> M
         faults = pin.violations(mesh, type_.shape, what=f"{name} {type_}")
         if faults:
             raise ShardingError(f"{ASKED} {sharding}: " + "; ".join(faults))
-    return MatchedPin(pattern, pin, tuple(values), tuple(outputs), ASKED)
+    return behind_borders(MatchedPin(pattern, pin, tuple(values), tuple(outputs), ASKED), stated_pins(plan), program)
 
 
 def instead(
@@ -147,7 +147,7 @@ def instead(
     pin = pin_for(plan, pattern, sharding)
     _, lost = displaced(stated_pins(plan), [pin])
     other = solve_again(plan, Changed((pin,)), options)
-    names, now = _names(plan, pin.values, pin.outputs)
+    names, now = _names(plan, *addressed(plan, pattern))
     before = returned_otherwise(plan.program, plan.schedule)
     return Instead(
         names, now, str(pin.sharding), tuple(pin.told for pin in lost), plan, other,

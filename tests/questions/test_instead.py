@@ -6,8 +6,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.ad_checkpoint import checkpoint_name
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from autoshard import InfeasibleError, InputError, Pin, SameSharding, ShardingError, plan
 from autoshard.api.bound import check_bound
@@ -252,6 +255,63 @@ def test_where_the_statement_with_the_only_priority_gives_way_there_are_no_stage
     other = staged.instead("out", '[{"y"}, {}]').other
     assert (len(staged.stages), other.stages) == (1, ())
     assert check_plan(json.loads(json.dumps(other.to_dict()))).findings == ()
+
+
+def faults(answer: Any) -> list[str]:
+    return [str(f) for f in check_plan(json.loads(json.dumps(answer.to_dict()))).findings]
+
+
+def test_an_answer_verifies_where_a_statement_lost_one_of_its_values_to_the_question() -> None:
+    told = instead(planned(Pin("params/*", "[{}, {}]")), "params/w1", '[{"x"}, {}]')
+    assert faults(told.other) == []
+
+
+def test_a_statement_that_leaves_out_what_no_question_asked_about_is_caught() -> None:
+    data = json.loads(json.dumps(instead(planned(Pin("params/*", "[{}, {}]")), "x", '[{"x"}, {}]').other.to_dict()))
+    data["statements"][0]["values"].pop()
+    assert any("params/w2, which the statement leaves out" in str(f) for f in check_plan(data).findings)
+
+
+# shardings of a jax.jit around the planned function
+
+
+OTHERWISE = [(P("x"), '[{"x"}, {}]'), (P(), "[{}, {}]"), (P(None, ("x", "y")), '[{}, {"x", "y"}]')]
+
+
+def in_jit(x: P, out: P) -> Any:
+    mesh = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("x", "y"))
+    ends = {"in_shardings": (None, NamedSharding(mesh, x)), "out_shardings": NamedSharding(mesh, out)}
+    return plan(jax.jit(f, **ends), PARAMS, X, mesh=MESH, hardware="tpu_v5e")
+
+
+@pytest.mark.parametrize(("x", "text"), OTHERWISE)
+def test_an_argument_that_a_jit_shards_costs_what_it_costs_with_that_sharding_there(x: P, text: str) -> None:
+    other = instead(in_jit(P("y"), P("y")), "x", text).other
+    assert other.objective_s == pytest.approx(in_jit(x, P("y")).objective_s, rel=1e-9)
+
+
+@pytest.mark.parametrize(("out", "text"), OTHERWISE)
+def test_a_result_that_a_jit_shards_costs_what_it_costs_with_that_sharding_there(out: P, text: str) -> None:
+    other = instead(in_jit(P("y"), P("y")), "out", text).other
+    assert other.objective_s == pytest.approx(in_jit(P("y"), out).objective_s, rel=1e-9)
+
+
+def test_the_answer_about_what_a_jit_shards_names_what_was_asked_about_alone() -> None:
+    assert instead(in_jit(P("y"), P("y")), "x", "[{}, {}]").values == ("x",)
+
+
+@pytest.mark.parametrize("value", ["x", "out", "sharding_constraint:0"])
+def test_the_answer_about_what_a_jit_shards_verifies(value: str) -> None:
+    assert faults(instead(in_jit(P("y"), P("y")), value, '[{"x"}, {}]').other) == []
+
+
+def test_the_order_of_devices_of_an_argument_whose_sharding_gave_way_is_believed_in_a_file() -> None:
+    """Without its function a file does not tell what its arguments came with; that failed."""
+    turned = Mesh(np.array(jax.devices()[:8])[::-1].reshape(2, 4), ("x", "y"))
+    x = SPEC(X.shape, X.dtype, sharding=NamedSharding(turned, P("x")))
+    made = plan(f, PARAMS, x, mesh=MESH, hardware="tpu_v5e").instead("x", "[{}, {}]").other
+    found = check_derived(json.loads(json.dumps(made.to_dict())), Asked(mesh=MESH, hardware="tpu_v5e"))
+    assert found.status is Status.OK, str(found)
 
 
 def test_carried_state_that_gives_way_to_the_sharding_of_an_output_is_told() -> None:
