@@ -32,6 +32,7 @@ from autoshard.planning.sharing import unpriced
 from autoshard.planning.stages import StagePlan, decide_staged, stated_stages
 from autoshard.program.as_json import plain
 from autoshard.program.program import Program
+from autoshard.program.ties import layout_ties
 from autoshard.questions.carried import carry_notes
 from autoshard.search.strategy import decide_by, settled
 from autoshard.search_options import RECORDED, SearchOptions
@@ -156,6 +157,7 @@ def solve_again(
     Raises `InfeasibleError`, `NotFoundError` and `OutOfTimeError` as planning does.
     """
     changed = changed or Changed()
+    changed = replace(changed, pins=tuple(on_inputs(plan, pin) for pin in changed.pins))
     options = options or options_of(plan)
     model = build_model(problem_of(plan, changed), options.progress)
     kept = kept_pins(plan, new_pins(plan, changed.pins))
@@ -163,6 +165,23 @@ def solve_again(
     found = plan_of(plan, model, changed, decision, options, kept)
     carried = carry_notes(found.program, found.schedule, model.shared.tables)
     return replace(found, notes=(*found.notes, *carried))
+
+
+def on_inputs(plan: PlanRecord, pin: MatchedPin) -> MatchedPin:
+    """A pin of outputs that a plan in stages has anyway, of the inputs whose next values they are in their place.
+
+    The two are one decision. An output with a pin of its own need not leave as its input comes in, so that stages
+    before that pin is in force would decide otherwise.
+    """
+    program = plan.program
+    ties, own = layout_ties(program), {slot for stated in stated_pins(plan) for slot in stated.outputs}
+    tied = [ties[k] for k in pin.outputs if k in ties and k not in own]
+    values = tuple(dict.fromkeys((*pin.values, *tied)))
+    if not plan.stages or not pin.outputs or len(tied) < len(pin.outputs) or not kept_pins(plan, [pin]):
+        return pin
+    name = pin.pattern if pin.values else program.values[values[0]].name
+    moved = replace(pin, pattern=name, values=values, outputs=())
+    return moved if kept_pins(plan, [moved]) else pin
 
 
 def kept_pins(plan: PlanRecord, pins: Sequence[MatchedPin]) -> tuple[MatchedPin, ...]:

@@ -25,6 +25,7 @@ from autoshard.questions.again import (
     decide_again,
     limit_of,
     new_pins,
+    on_inputs,
     options_of,
     plan_of,
     problem_of,
@@ -121,7 +122,7 @@ def _kept(plan: PlanRecord, pattern: str) -> tuple[MatchedPin, str, str]:
             f"{explained[0].name}"
         )
     name, sharding = explained[0].name, explained[0].sharding
-    return _with_carried(plan, pin_for(plan, pattern, sharding)), name, sharding
+    return on_inputs(plan, _with_carried(plan, pin_for(plan, pattern, sharding))), name, sharding
 
 
 def _with_carried(plan: PlanRecord, pin: MatchedPin) -> MatchedPin:

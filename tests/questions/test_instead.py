@@ -326,3 +326,22 @@ def test_carried_state_that_gives_way_to_the_sharding_of_an_output_is_told() -> 
     assert (carried.status, carried["params/w1"], told.freed) == ("optimal", "[{}, {}]", ("out/w1",))
     assert "less" in str(told) and "; carried state stood in the way" in str(told)
     assert "out/w1 leaves as" in str(told)
+
+
+def momentum(state: dict[str, Any], x: Any) -> Any:
+    gradient = jax.grad(lambda p: jnp.square(jnp.tanh(x @ p["w1"]) @ p["w2"]).sum())(state["w"])
+    moments = jax.tree.map(lambda m, g: 0.9 * m + g, state["m"], gradient)
+    return {"w": jax.tree.map(lambda w, m: w - 0.1 * m, state["w"], moments), "m": moments}
+
+
+@pytest.mark.parametrize("output", ["out/w/w1", "out/m/w2"])
+def test_the_sharding_that_carried_state_has_gives_the_same_plan_in_stages(output: str) -> None:
+    """docs/explain.md: an output with a pin of its own left stages before it free to part it from its input."""
+    pins = (Pin("x", '[{"x", ?}, {}]'), Pin("state/*/w1", '[{?}, {"y", ?}]', priority=1))
+    words = {"mesh": MESH, "hardware": "tpu_v5e", "constraints": pins}
+    staged = plan(momentum, {"w": PARAMS, "m": PARAMS}, SPEC((256, 64), jnp.float32), **words)
+    told = staged.instead(output, staged[output])
+    assert [s.cost_s for s in told.other.stages] == [s.cost_s for s in staged.stages]
+    assert (told.freed, faults(told.other)) == ((), [])
+    data = json.loads(json.dumps(told.other.to_dict()))
+    assert check_derived(data, asked_for(*pins)).status is Status.OK and check_bound(data).status is Status.OK
