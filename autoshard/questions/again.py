@@ -20,12 +20,13 @@ from autoshard.constraints import (
 from autoshard.constraints.giving_way import added, with_further
 from autoshard.constraints.orders import in_orders
 from autoshard.costmodels.machine import Machine
+from autoshard.costs.memory import doubts
 from autoshard.errors import ShardingError, UnsupportedError
 from autoshard.formulation.assign import assignment_of
 from autoshard.formulation.domains import satisfies
 from autoshard.placements.atoms import stated_splits
 from autoshard.plan_record import AskedRecord, PlanRecord, ToldChange, ToldLimit, ToldOptions
-from autoshard.planning import Decision, Model, Problem, answer, build_model
+from autoshard.planning import Decision, Model, Problem, answer, build_model, notes_on_parts
 from autoshard.planning.named_stages import named_stages
 from autoshard.planning.over_links import decide_over_links
 from autoshard.planning.sharing import unpriced
@@ -34,6 +35,7 @@ from autoshard.program.as_json import plain
 from autoshard.program.program import Program
 from autoshard.program.ties import layout_ties
 from autoshard.questions.carried import carry_notes
+from autoshard.request.placed_arrays import notes_on_uneven
 from autoshard.search.strategy import decide_by, settled
 from autoshard.search_options import RECORDED, SearchOptions
 from autoshard.sharding.layout import AtomMesh, Layout
@@ -153,7 +155,8 @@ def solve_again(
 ) -> PlanRecord:
     """The plan of the same program under what is `changed`; starts from the plan itself where that is still allowed.
 
-    The answer's statements are those that hold in it. options: where not given, those that the plan was made with.
+    The answer's statements are those that hold in it, its notes those of a plan that is made so. options: where not
+    given, those that the plan was made with.
     Raises `InfeasibleError`, `NotFoundError` and `OutOfTimeError` as planning does.
     """
     changed = changed or Changed()
@@ -163,8 +166,13 @@ def solve_again(
     kept = kept_pins(plan, new_pins(plan, changed.pins))
     decision = decide_again(plan, model, options, kept=kept)
     found = plan_of(plan, model, changed, decision, options, kept)
-    carried = carry_notes(found.program, found.schedule, model.shared.tables)
-    return replace(found, notes=(*found.notes, *carried))
+    problem = model.problem
+    notes = (
+        *notes_on_parts(problem), *doubts(problem.program, found.memory, problem.machine, problem.memory_limit),
+        *found.notes, *carry_notes(found.program, found.schedule, model.shared.tables),
+        *notes_on_uneven(found.program, found.schedule),
+    )  # fmt: skip
+    return replace(found, notes=notes)
 
 
 def on_inputs(plan: PlanRecord, pin: MatchedPin) -> MatchedPin:

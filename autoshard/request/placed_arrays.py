@@ -23,7 +23,7 @@ def notes_on_inputs(
     return (
         *_notes_on_unread(traced),
         *_notes_on_arrays(traced, schedule, statements),
-        *_notes_on_uneven(traced.program, schedule),
+        *notes_on_uneven(traced.program, schedule),
     )
 
 
@@ -64,7 +64,7 @@ def _notes_on_arrays(
     )
 
 
-def _notes_on_uneven(program: Program, schedule: Schedule) -> tuple[str, ...]:
+def notes_on_uneven(program: Program, schedule: Schedule) -> tuple[str, ...]:
     """A note on inputs in device memory that a pin cuts unevenly: how much a device holds of them beside its block."""
     mesh, told, more = schedule.mesh, [], 0
     for index, (value, name) in enumerate(zip(program.body.args, program.input_names, strict=False)):

@@ -345,3 +345,9 @@ def test_the_sharding_that_carried_state_has_gives_the_same_plan_in_stages(outpu
     assert (told.freed, faults(told.other)) == ((), [])
     data = json.loads(json.dumps(told.other.to_dict()))
     assert check_derived(data, asked_for(*pins)).status is Status.OK and check_bound(data).status is Status.OK
+
+
+def test_an_answer_tells_what_a_device_holds_of_an_input_that_it_cuts_unevenly() -> None:
+    made = plan(f, {"w1": SPEC((6, 10), jnp.float32), "w2": SPEC((10, 5), jnp.float32)}, SPEC((9, 6), jnp.float32),
+                mesh=MESH, hardware="tpu_v5e")  # fmt: skip
+    assert any("which JAX cannot store so: x " in note for note in made.instead("x", '[{"x"}, {}]').other.notes)
