@@ -296,7 +296,7 @@ def verify_session(plan_file: Path) -> Any:
     data = read_json(plan_file, what="plan")
     if is_refusal(data):
         RefusalRecord.load(plan_file)
-        data = {**data, "config": placed_config(data["config"], plan_file)}
+        data = {**data, "config": placed_config(data.get("config"), plan_file)}
         verification = verify_refusal(data, name=str(plan_file))
         return replace(verification, checks=(*verification.checks, check_refusal(data)))
     return with_bound(verify_file(plan_file), read_json(plan_file, what="plan"))

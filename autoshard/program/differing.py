@@ -22,7 +22,7 @@ def _arguments(program: Json) -> dict[str, str]:
     values = {v["id"]: v for v in program["values"]}
     inputs = [values[k] for k in program["body"]["args"]]
     types = [f"{v['dtype']}[{','.join(map(str, v['shape']))}]" for v in inputs]
-    return dict(zip(program["input_names"], types, strict=True))
+    return dict(zip(program["input_names"], types, strict=False))  # as many, but in damaged files
 
 
 def _named(program: Json) -> str:

@@ -272,6 +272,32 @@ def test_a_config_that_asks_for_something_else_does_not_make_the_refusal(
     assert "asked: a limit of 40000 bytes per device" in capsys.readouterr().out
 
 
+def damaged(project: Path, damage: Callable[[dict[str, Any]], Any]) -> int:
+    """The exit code of ``autoshard verify`` for the refusal of a config, damaged."""
+    assert main(["solve", "config.yaml", "-q"]) == 3
+    file = project / "out" / "refusal.json"
+    data = json.loads(file.read_text())
+    damage(data)
+    file.write_text(json.dumps(data))
+    return main(["verify", "--trust", "out/refusal.json"])
+
+
+def test_a_refusal_that_lacks_its_config_is_verified_by_itself(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ended in a traceback."""
+    assert damaged(project, lambda data: data.pop("config")) == 0
+    assert "taken from the refusal itself: not derived" in capsys.readouterr().out
+
+
+def test_a_refusal_that_lacks_the_name_of_an_argument_says_so(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ended in a traceback."""
+    assert damaged(project, lambda data: data["program"]["input_names"].pop()) == 1
+    assert "u is not there in the plan" in capsys.readouterr().out
+
+
 def test_a_plan_of_an_earlier_solve_stays_and_is_told(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["solve", "config.yaml", "memory_limit=40000", "-q"]) == 0
     plan = (project / "out" / "plan.json").read_bytes()
