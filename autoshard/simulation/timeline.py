@@ -189,18 +189,20 @@ class _Walk:
             self.unknown.append(i.name)
             trips = 1
         body = self.module.computations[(i.attribute("body") or "").lstrip("%")]
-        self.run(body, times)
+        if trips > 0:
+            self.run(body, times)
         if trips <= 1:
             return
-        begin = self.now
+        begin, free, earlier = self.now, dict(self.free), set(self.pending)
         self.run(body, times * (trips - 1))
         rest = (self.now - begin) * (trips - 2)
         if rest > 0:
             start, self.now = self.now, self.now + rest
             self.events.append(Event(LOOPS, f"{i.name}: {trips - 2} more trips", "loop", start, self.now, times))
-            self.free = {track: free + rest for track, free in self.free.items()}
-            for running in self.pending.values():
-                running.done_s += rest
+            used = {track: stop for track, stop in self.free.items() if stop != free.get(track)}  # by trips, not before
+            self.free.update({track: stop + rest for track, stop in used.items()})
+            for key, running in self.pending.items():
+                running.done_s += rest if key not in earlier else 0.0
 
     def branches(self, i: Instruction, times: float) -> None:
         """The longest of the branches."""

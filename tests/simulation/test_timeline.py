@@ -1,5 +1,6 @@
 """A compiled schedule on the clock: what runs beside the core, what it waits for, and how often."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -108,7 +109,8 @@ def test_the_parts_of_a_collective_that_is_fused_with_work_are_one_collective():
     assert found.seconds == pytest.approx(GATHER_S)
 
 
-def _loop(trips: str, body_s: float) -> str:
+def _loop(trips: str, body_s: float, around: Sequence[str] = ()) -> str:
+    """A loop from 2 on; around: a line before it, and one behind it."""
     state = f"(s32[], {VECTOR})"
     body = computation(
         "body",
@@ -130,8 +132,10 @@ def _loop(trips: str, body_s: float) -> str:
     return program(
         line("x", VECTOR, "parameter(0)"),
         line("zero", "s32[]", "constant(2)"),
+        *around[:1],
         line("t", state, "tuple(%zero, %x)"),
-        line("l", state, "while(%t), condition=%condition, body=%body", root=True),
+        line("l", state, "while(%t), condition=%condition, body=%body", root=not around),
+        *around[1:],
         before=body + condition,
     )
 
@@ -140,6 +144,27 @@ def test_trips_of_a_loop_are_read_off_its_counter():
     found = run(_loop("constant(12)", 1e-3))
     assert found.seconds == pytest.approx(10e-3, rel=1e-5)
     assert found.total("other work") == pytest.approx(10e-3, rel=1e-5)
+
+
+def test_a_loop_without_trips_takes_no_time():
+    assert run(_loop("constant(2)", 1e-3)).seconds == 0
+
+
+def test_what_was_sent_before_a_loop_is_there_when_its_many_trips_are_done():
+    start = line("s", f"({VECTOR}, {GATHERED})", f"all-gather-start(%x), {GROUPS}")
+    found = run(
+        _loop("constant(102)", GATHER_S / 10, [start, line("d", GATHERED, "all-gather-done(%s)", root=True)])
+    )
+    assert found.seconds == pytest.approx(10 * GATHER_S, rel=1e-4)
+    assert found.exposed_s == 0
+
+
+def test_a_link_that_was_busy_before_a_loop_is_free_when_its_many_trips_are_done():
+    start = line("s", f"({VECTOR}, {GATHERED})", f"all-gather-start(%x), {GROUPS}")
+    found = run(
+        _loop("constant(102)", GATHER_S / 10, [start, line("g", GATHERED, f"all-gather(%x), {GROUPS}", root=True)])
+    )
+    assert found.seconds == pytest.approx(11 * GATHER_S, rel=1e-4)
 
 
 def test_a_loop_of_unknown_trips_is_told():
