@@ -61,10 +61,10 @@ class Timeline:
 
     def collectives(self) -> list[Event]:
         """Every collective once, whatever the number of its links."""
-        seen: dict[tuple[str, float, float], Event] = {}
+        seen: dict[tuple[str, str, float, float, float], Event] = {}
         for e in self.events:
             if e.kind in COLLECTIVES:
-                seen.setdefault((e.name, e.start_s, e.times), e)
+                seen.setdefault((e.name, e.kind, e.start_s, e.stop_s, e.times), e)
         return list(seen.values())
 
     @property

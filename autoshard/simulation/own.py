@@ -16,8 +16,9 @@ from typing import Final
 
 from autoshard.costs.critical import Role, matmul_order
 from autoshard.costs.exposure import hidden_share
+from autoshard.costs.manual import body_trips
 from autoshard.costs.price import CommRow, When, multiplicities
-from autoshard.costs.steptime import axis_parts
+from autoshard.costs.steptime import axis_parts, whole_bytes
 from autoshard.costs.work import is_matmul
 from autoshard.plan_record import PlanRecord
 from autoshard.program.program import Block, Op
@@ -54,7 +55,6 @@ def own_timeline(plan: PlanRecord, form: str = "explicit") -> Timeline:
     walk = _Walk(plan, windows=windowed(plan) if form == "constraints" else frozenset())
     walk.rows(walk.at_start, 1.0)
     walk.block(plan.program.body, 1.0, None)
-    walk.results()
     walk.rows(walk.at_end, 1.0)
     walk.wait(list(walk.arrives), 1.0)
     return Timeline(walk.now, tuple(walk.events))
@@ -67,14 +67,14 @@ class _Walk:
     now: float = 0.0
     free: dict[str, float] = field(default_factory=dict)
     began: float = 0.0  # when the block at hand did
-    made: dict[int, float] = field(default_factory=dict)  # value that depends on a matmul -> when it exists
+    made: dict[int, float] = field(default_factory=dict)  # value -> when it can be moved: see `block`
     arrives: dict[int, tuple[float, str, str]] = field(default_factory=dict)  # value -> when its collective is done
     runs: dict[int, tuple[float, float]] = field(default_factory=dict)  # value of `windows` -> its matmul, from and to
     events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         plan = self.plan
-        self.times = multiplicities(plan.program)
+        self.times = multiplicities(plan.program, plan.trips)
         self.order = matmul_order(plan.program)
         self.at_start, self.at_end = ([r for r in plan.cost.rows if r.when is when] for when in (When.START, When.END))
         self.shared: dict[int, list[CommRow]] = {}
@@ -87,7 +87,8 @@ class _Walk:
                 self.around.setdefault((row.op, row.when, region), []).append(row)
 
     def block(self, block: Block, times: float, owner: tuple[int, int] | None) -> None:
-        """Ops in order. Arguments exist when the block begins, and what is made of weights alone can be made then."""
+        """Ops in order. Arguments exist when the block begins, and what is made of weights alone can be made then, or
+        when the collectives on these are done."""
         outer, self.began = self.began, self.now
         begun: set[int] = set()  # values whose collectives for all their uses were begun
         for op in block.ops:
@@ -96,25 +97,21 @@ class _Walk:
                     begun.add(value)
                     self.rows(self.shared.get(value, ()), times)
             before = self.around.get((op.id, When.BEFORE, -1), ())
-            self.rows(before, times)
+            there = self.rows(before, times)
+            early = max([self.began, *(there.get(v, self.made.get(v, 0.0)) for v in op.operands)])
             self.wait([*op.operands, *(r.value for r in before)], times)
             self.op(op, times)
-            for value in op.results:
-                if value in self.order.before:
-                    self.made[value] = self.now
+            early = self.now if op.regions else early
+            self.made.update({v: self.now if v in self.order.before else early for v in op.results})
             self.rows(self.around.get((op.id, When.AFTER, -1), ()), times)
+        for value in dict.fromkeys(block.results):
+            if value not in begun:  # all its uses are results
+                self.rows(self.shared.get(value, ()), times)
         handed = () if owner is None else self.around.get((owner[0], When.BODY, owner[1]), ())
         self.rows(handed, times)
         if owner is not None:  # what a trip hands on must be there before the next one
             self.wait([*block.results, *(r.value for r in handed)], times)
         self.began = outer
-
-    def results(self) -> None:
-        """Collectives for all uses of values that only leave the program."""
-        used = {v for op in self.plan.program.body.ops for v in op.operands}
-        for value in dict.fromkeys(self.plan.program.body.results):
-            if value not in used:
-                self.rows(self.shared.get(value, ()), 1.0)
 
     def op(self, op: Op, times: float) -> None:
         """The op's own time, and that of its body."""
@@ -128,57 +125,66 @@ class _Walk:
             self.rows(self.around.get((op.id, When.INSIDE, -1), ()), times)
             return
         for number, region in enumerate(op.regions):
-            trips = 1.0
-            if region.ops:
-                trips = self.times[region.ops[0].id] / max(self.times[op.id], 1e-30)
-            self.loop(op, region, number, trips, times)
+            self.loop(op, region, number, body_trips(op, number, self.plan.trips), times)
 
-    def loop(self, op: Op, region: Block, number: int, trips: float, times: float) -> None:
-        """Two trips on the clock; the others are like the second."""
-        self.block(region, times * min(trips, 1.0), (op.id, number))
+    def loop(self, op: Op, region: Block, number: int, trips: int, times: float) -> None:
+        """Two trips on the clock, as far as there are any; the others are like the second."""
+        if trips > 0:
+            self.block(region, times, (op.id, number))
         if trips <= 1:
             return
-        begin = self.now
+        begin, free = self.now, dict(self.free)
         self.block(region, times * (trips - 1), (op.id, number))
         rest = (self.now - begin) * (trips - 2)
         if rest > 0:
             start, self.now = self.now, self.now + rest
-            self.events.append(Event(LOOPS, f"{op.kind}:{op.id}: {trips - 2:g} more trips", "loop", start, self.now))
-            self.free = {track: free + rest for track, free in self.free.items()}
+            self.events.append(Event(LOOPS, f"{op.kind}:{op.id}: {trips - 2} more trips", "loop", start, self.now))
+            used = {link: stop for link, stop in self.free.items() if stop != free.get(link)}  # by trips, not before
+            self.free.update({link: stop + rest for link, stop in used.items()})
 
-    def rows(self, rows: Iterable[CommRow], times: float) -> None:
-        """Collectives and copies of a place; those of one value one after another."""
+    def rows(self, rows: Iterable[CommRow], times: float) -> dict[int, float]:
+        """Collectives and copies of a place; those of one value one after another. The values, and when each is done.
+
+        What is done before all uses of a value, they begin after; what is done for one use, others do not wait for.
+        """
+        done: dict[int, float] = {}
         for row in rows:
-            if not row.is_collective:
-                self.wait([row.value], times)
-                start, self.now = self.now, self.now + row.seconds
-                self.events.append(Event(COPIES, row.where, COPY, start, self.now, times, "", row.bytes))
-                self.events.append(Event(CORE, row.where, waiting(COPY), start, self.now, times))
-                continue
-            links = tuple(self.plan.machine.link_seconds(row.kind, axis_parts(self.plan.schedule.mesh, row.atoms))) or (
-                "links",
-            )
-            group = self.plan.schedule.mesh.size(row.atoms)
-            looped = row.kind == "reduce_scatter" and row.value in self.runs
-            asynchronous = looped or hidden_share(self.plan.machine, row.kind, self.order.role(row), row.behind) > 0
-            ready = self._ready(row) if asynchronous else self.now
-            if looped:  # the first part goes out when one of the group's parts of the matmul is done
-                begin, end = self.runs[row.value]
-                ready = begin + (end - begin) / group
-            start = max([ready, *(self.free.get(link, 0.0) for link in links)])
-            stop = start + row.seconds
-            for link in links:
-                self.free[link] = stop
-                self.events.append(
-                    Event(link, row.where, row.kind, start, stop, times, "", row.bytes, asynchronous, group)
-                )
-            self.arrives[row.value] = (stop, row.kind, row.where)
-            if looped or not asynchronous:
-                self.wait([row.value], times)
+            ready = done.get(row.value, max(self.began, self.made.get(row.value, 0.0)))
+            done[row.value] = self.collective(row, ready, times) if row.is_collective else self.copy(row, times)
+            if row.when in (When.START, When.SHARED, When.AFTER):
+                self.made[row.value] = done[row.value]
+        return done
 
-    def _ready(self, row: CommRow) -> float:
-        earlier = self.arrives.get(row.value)
-        return earlier[0] if earlier is not None else self.made.get(row.value, self.began)
+    def copy(self, row: CommRow, times: float) -> float:
+        """The core waits for it. When it is done."""
+        self.wait([row.value], times)
+        start, self.now = self.now, self.now + row.seconds
+        self.events.append(Event(COPIES, row.where, COPY, start, self.now, times, "", row.bytes))
+        self.events.append(Event(CORE, row.where, waiting(COPY), start, self.now, times))
+        return self.now
+
+    def collective(self, row: CommRow, ready: float, times: float) -> float:
+        """On its links as soon as it is ready, or now and waited for. When it is done."""
+        mesh, machine = self.plan.schedule.mesh, self.plan.machine
+        links = tuple(machine.link_seconds(row.kind, axis_parts(mesh, row.atoms))) or ("links",)
+        group, moved = mesh.size(row.atoms), whole_bytes(row, mesh)
+        looped = row.kind == "reduce_scatter" and row.value in self.runs
+        asynchronous = looped or hidden_share(machine, row.kind, self.order.role(row), row.behind) > 0
+        if looped:  # the first part goes out when one of the group's parts of the matmul is done
+            begin, end = self.runs[row.value]
+            ready = begin + (end - begin) / group
+        elif not asynchronous:
+            self.wait([row.value], times)
+            ready = self.now
+        start = max([ready, *(self.free.get(link, 0.0) for link in links)])
+        stop = start + row.seconds
+        for link in links:
+            self.free[link] = stop
+            self.events.append(Event(link, row.where, row.kind, start, stop, times, "", moved, asynchronous, group))
+        self.arrives[row.value] = (stop, row.kind, row.where)
+        if looped or not asynchronous:
+            self.wait([row.value], times)
+        return stop
 
     def wait(self, values: Sequence[int], times: float) -> None:
         """The core waits for what is on its way to these values."""

@@ -1,0 +1,100 @@
+"""Our own scheduler: every planned collective once, in an order that the data allow, and no phantom waits."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+from jax.ad_checkpoint import checkpoint_name
+
+import autoshard
+from autoshard.api.simulate import planned_traffic, simulate
+from autoshard.simulation.clock import COLLECTIVES, Event
+from autoshard.simulation.result import Simulation
+
+MESH = {"a": 2, "b": 4}
+
+
+def f32(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+def planned(f, *shapes, hardware="tpu_v5e", mesh=MESH, **pins):
+    named = [autoshard.Pin(name.replace("_", "/"), sharding) for name, sharding in pins.items()]
+    specs = [f32(*shape) for shape in shapes]
+    return autoshard.plan(f, *specs, mesh=mesh, hardware=hardware, constraints=named, memory_limit=None)
+
+
+def own(plan) -> Simulation:
+    return simulate(plan, compiler="own")
+
+
+def on_links(found: Simulation, kinds: tuple[str, ...] = COLLECTIVES) -> list[Event]:
+    return [e for e in found.timeline.collectives() if e.kind in kinds]
+
+
+def test_the_bytes_of_an_all_to_all_are_the_planned_ones():
+    plan = planned(jnp.sin, (256, 256), x='[{"a"}, {}]', out='[{}, {"a"}]')
+    assert [r.kind for r in plan.cost.rows] == ["all_to_all"]
+    assert own(plan).found() == planned_traffic(plan)
+
+
+def returned_twice(weights, x):
+    """What a loop makes leaves it twice, and is used nowhere in it."""
+
+    def layer(x, w):
+        x = jnp.tanh(x @ w)
+        return x, x
+
+    return lax.scan(layer, x, weights)
+
+
+def test_what_only_leaves_the_body_of_a_loop_is_moved_there():
+    ends = {"weights": '[{}, {}, {"a", "b"}]', "out_1": '[{}, {}, {"a"}]'}
+    plan = planned(returned_twice, (3, 512, 512), (256, 512), **ends)
+    assert any("for all its uses" in r.where and r.times == 3 for r in plan.cost.rows)
+    assert own(plan).found() == planned_traffic(plan)
+
+
+def test_a_loop_without_trips_takes_no_time():
+    ends = {"weights": '[{}, {"a"}, {}]', "x": '[{}, {"a"}]', "out_0": '[{}, {"a"}]'}
+    plan = planned(returned_twice, (0, 256, 256), (512, 256), **ends)
+    assert plan.cost.rows
+    assert own(plan).seconds == plan.cost.step_s == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kinds"),
+    [
+        ('[{"a"}, {"b"}]', '[{"b"}, {}]', ["all_gather", "all_to_all"]),
+        ('[{"a", "b"}, {}]', '[{}, {"b"}]', ["all_to_all", "all_gather"]),
+    ],
+)
+def test_steps_of_one_value_follow_each_other_whichever_of_them_can_hide(before, after, kinds):
+    """Gathers hide here, exchanges do not."""
+    moved = on_links(own(planned(lambda w: w * 2, (512, 512), w=before, out=after)))
+    assert [e.kind for e in moved] == kinds
+    assert moved[1].start_s >= moved[0].stop_s
+
+
+def test_a_collective_begins_no_sooner_than_the_collectives_on_what_its_value_is_made_of():
+    """A weight is gathered over one axis, changed, and gathered over the other one."""
+
+    def f(w):
+        return checkpoint_name(jnp.cumsum(w, axis=0), "sums") * 2
+
+    pins = {"w": '[{"a"}, {"b"}]', "@sums": '[{}, {"b"}]', "out": '[{"a"}, {}]'}
+    first, second = on_links(own(planned(f, (1024, 1024), mesh={"a": 4, "b": 2}, **pins)))
+    assert second.start_s >= first.stop_s
+
+
+def test_a_link_that_trips_of_a_loop_do_not_use_is_free_meanwhile():
+    def f(x, v, z, w):
+        y = x @ v
+        z = lax.fori_loop(0, 1000, lambda _, z: jnp.sin(z), z)
+        return y, z, x @ w
+
+    cut, whole = '[{"a"}, {}]', "[{}, {}]"
+    plan = planned(f, (256, 256), (256, 256), (256, 256), (256, 1024), mesh={"a": 8}, v=cut, w=cut, x=whole, z=cut,
+                   out_0=whole, out_1=cut, out_2=whole)  # fmt: skip
+    first, second = on_links(own(plan), ("all_gather",))
+    assert second.start_s == first.stop_s
