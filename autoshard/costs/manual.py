@@ -33,6 +33,11 @@ def _ops(block: Block, times: float, trips: int) -> Iterator[tuple[Op, float]]:
             yield from _ops(region, times * body_trips(op, index, trips), trips)
 
 
+def ops_in_body(op: Op) -> list[Op]:
+    """The ops in the body of a shard_map, those in its loops too: the ones that its rows in the price name."""
+    return [inner for inner, _ in _ops(op.regions[0], 1.0, 1)]
+
+
 def manual_collectives(op: Op, program: Program, prices: StepPrices, trips: int = 1) -> list[ManualCollective]:
     """The collectives in the body of a shard_map, priced on its local types.
 
@@ -71,4 +76,4 @@ def _compute_s(op: Op, program: Program, fusion: Fusion, prices: StepPrices, tri
     return total
 
 
-__all__ = ["ManualCollective", "body_trips", "manual_collectives", "manual_compute_s"]
+__all__ = ["ManualCollective", "body_trips", "manual_collectives", "manual_compute_s", "ops_in_body"]

@@ -16,7 +16,7 @@ from typing import Final
 
 from autoshard.costs.critical import Role, matmul_order
 from autoshard.costs.exposure import hidden_share
-from autoshard.costs.manual import body_trips
+from autoshard.costs.manual import body_trips, ops_in_body
 from autoshard.costs.price import CommRow, When, multiplicities
 from autoshard.costs.steptime import axis_parts, whole_bytes
 from autoshard.costs.work import is_matmul
@@ -70,6 +70,7 @@ class _Walk:
     made: dict[int, float] = field(default_factory=dict)  # value -> when it can be moved: see `block`
     arrives: dict[int, tuple[float, str, str]] = field(default_factory=dict)  # value -> when its collective is done
     runs: dict[int, tuple[float, float]] = field(default_factory=dict)  # value of `windows` -> its matmul, from and to
+    again: dict[int, float] = field(default_factory=dict)  # op in a user's shard_map -> how often one runs it
     events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -115,17 +116,29 @@ class _Walk:
 
     def op(self, op: Op, times: float) -> None:
         """The op's own time, and that of its body."""
-        total = self.plan.cost.op_seconds.get(op.id, 0.0)
+        total, start = self.plan.cost.op_seconds.get(op.id, 0.0), self.now
         if total > 0:
             kind = MATMUL if is_matmul(op) else OTHER_WORK
-            start, self.now = self.now, self.now + total / self.times[op.id]
+            self.now += total / self.times[op.id]
             self.events.append(Event(CORE, f"{op.kind}:{op.id}", kind, start, self.now, times, op.source))
             self.runs.update({v: (start, self.now) for v in op.results if v in self.windows})
         if op.kind == "shard_map":
-            self.rows(self.around.get((op.id, When.INSIDE, -1), ()), times)
+            self.inside(op, times, start)
             return
         for number, region in enumerate(op.regions):
             self.loop(op, region, number, body_trips(op, number, self.plan.trips), times)
+
+    def inside(self, op: Op, times: float, start: float) -> None:
+        """The collectives of a user's `shard_map`, whose work began at `start` and is done: what no matmul comes before
+        can be moved from its beginning. Those of a loop are one row, drawn once.
+        """
+        outer, self.began = self.began, start
+        rows = [row for inner in ops_in_body(op) for row in self.around.get((inner.id, When.INSIDE, -1), ())]
+        self.again.update({row.op: row.times / self.times[op.id] for row in rows})
+        self.made.update({row.value: self.now for row in rows if row.value in self.order.before})
+        self.rows(rows, times)
+        self.wait([row.value for row in rows], times)
+        self.began = outer
 
     def loop(self, op: Op, region: Block, number: int, trips: int, times: float) -> None:
         """Two trips on the clock, as far as there are any; the others are like the second."""
@@ -176,11 +189,13 @@ class _Walk:
         elif not asynchronous:
             self.wait([row.value], times)
             ready = self.now
+        runs = self.again.get(row.op, 1.0)
         start = max([ready, *(self.free.get(link, 0.0) for link in links)])
-        stop = start + row.seconds
+        stop, often = start + row.seconds * runs, times * runs
         for link in links:
             self.free[link] = stop
-            self.events.append(Event(link, row.where, row.kind, start, stop, times, "", moved, asynchronous, group))
+            once = Event(link, row.where, row.kind, start, start + row.seconds, often, "", moved, asynchronous, group)
+            self.events.append(once)
         self.arrives[row.value] = (stop, row.kind, row.where)
         if looped or not asynchronous:
             self.wait([row.value], times)

@@ -10,8 +10,11 @@ import re
 from itertools import pairwise
 from pathlib import Path
 
+import jax
 import pytest
+from jax.sharding import PartitionSpec as P
 
+import autoshard
 from autoshard.api.plans import Plan
 from autoshard.api.reports import ReportFormat, search_beside, write_report
 from autoshard.cli import main
@@ -46,6 +49,15 @@ def test_events_add_up_to_the_serial_step_and_to_the_estimate(plan: Plan) -> Non
     step = plan.step_time
     exposed = sum(event.exposed_s for event in found)
     assert max(exposed, step.lower_s) == pytest.approx(step.estimate_s, rel=1e-9)
+
+
+def test_the_collectives_of_the_programs_own_shard_maps_happen() -> None:
+    mesh = jax.make_mesh((4,), ("a",), axis_types=(jax.sharding.AxisType.Auto,))
+    summed = jax.shard_map(lambda x: jax.lax.psum(x, "a"), mesh=mesh, in_specs=P("a"), out_specs=P())
+    x = jax.ShapeDtypeStruct((64, 64), "float32")
+    plan = autoshard.plan(summed, x, mesh={"a": 4}, hardware="tpu_v5e")
+    assert plan.cost.communication_s > 0
+    assert sum(event.seconds for event in events(plan)) == pytest.approx(plan.cost.step_s, rel=1e-9)
 
 
 def test_on_the_clock_nothing_starts_before_what_comes_before_it_ends(plan: Plan) -> None:

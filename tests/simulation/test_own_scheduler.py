@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
 
 import autoshard
 from autoshard.api.simulate import planned_traffic, simulate
@@ -98,3 +100,31 @@ def test_a_link_that_trips_of_a_loop_do_not_use_is_free_meanwhile():
                    out_0=whole, out_1=cut, out_2=whole)  # fmt: skip
     first, second = on_links(own(plan), ("all_gather",))
     assert second.start_s == first.stop_s
+
+
+def gathered_in_their_own_map(mesh):
+    def local(x, w):
+        return jnp.tanh(x @ lax.all_gather(w, "a", axis=0, tiled=True))
+
+    return jax.shard_map(
+        local, mesh=mesh, in_specs=(P("b", None), P("a", None)), out_specs=P("b", None), check_vma=False
+    )
+
+
+def summed_in_a_loop_of_their_own_map(mesh):
+    def local(x, w):
+        return lax.fori_loop(0, 3, lambda _, x: jnp.tanh(lax.psum(x @ w, "a")), x)
+
+    return jax.shard_map(local, mesh=mesh, in_specs=(P("b", None), P()), out_specs=P("b", None), check_vma=False)
+
+
+@pytest.mark.parametrize("own_map", [gathered_in_their_own_map, summed_in_a_loop_of_their_own_map])
+@pytest.mark.parametrize("trips", [1, 4])
+def test_collectives_of_the_programs_own_shard_maps_are_there(own_map, trips):
+    body = own_map(jax.make_mesh((2, 4), ("a", "b"), axis_types=(AxisType.Auto,) * 2))
+    plan = planned(lambda x, w: lax.fori_loop(0, trips, lambda _, x: body(x, w), x), (256, 256), (256, 256))
+    found = own(plan)
+    assert plan.cost.communication_s > 0
+    assert found.found() == planned_traffic(plan)
+    assert sum(e.seconds * e.times for e in on_links(found)) == pytest.approx(plan.cost.communication_s)
+    assert plan.step_time.lower_s <= found.seconds <= plan.cost.step_s * (1 + 1e-9)

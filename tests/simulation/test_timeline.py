@@ -152,9 +152,7 @@ def test_a_loop_without_trips_takes_no_time():
 
 def test_what_was_sent_before_a_loop_is_there_when_its_many_trips_are_done():
     start = line("s", f"({VECTOR}, {GATHERED})", f"all-gather-start(%x), {GROUPS}")
-    found = run(
-        _loop("constant(102)", GATHER_S / 10, [start, line("d", GATHERED, "all-gather-done(%s)", root=True)])
-    )
+    found = run(_loop("constant(102)", GATHER_S / 10, [start, line("d", GATHERED, "all-gather-done(%s)", root=True)]))
     assert found.seconds == pytest.approx(10 * GATHER_S, rel=1e-4)
     assert found.exposed_s == 0
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from autoshard.costs.critical import MatmulOrder, Role, matmul_order
 from autoshard.costs.exposure import hidden_share
+from autoshard.costs.manual import ops_in_body
 from autoshard.costs.price import CommRow, When
 from autoshard.plan_record import PlanRecord
 from autoshard.program.program import Block, Op
@@ -112,7 +113,8 @@ class _Order:
         if seconds > 0:
             yield Event(op.id, -1, seconds, 0.0, "")
         if op.kind == "shard_map":
-            yield from self._rows(self.around.get((op.id, When.INSIDE), ()), op.id)
+            for inner in ops_in_body(op):
+                yield from self._rows(self.around.get((inner.id, When.INSIDE), ()), op.id)
             return
         for number, region in enumerate(op.regions):
             yield from self._block(region)
