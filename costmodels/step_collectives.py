@@ -7,6 +7,8 @@ from autoshard.costmodels.models import ModelCard
 
 COPIED = ("zero1", "data", "context", "sequence")
 """Parts over which all weights of a device are the same."""
+BOTH_PASSES = ", forward and backward"
+"""How what is gathered once for each pass ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +130,18 @@ def _of_experts(card: ModelCard, n: Mapping[str, int], activations: float, micro
 def _of_blocks(card: ModelCard, n: Mapping[str, int], activations: float, microbatches: int) -> Iterator[Move]:
     """Activations of a microbatch into and out of the blocks that a tensor group divides, forward and backward.
 
-    Blocks of experts alone have none of these where tokens are sent to their devices.
+    Blocks of experts alone have none of these where tokens are sent to their devices. At the ends of the model every
+    device can work out all of the embeddings and of the logits, so that the first block is handed whole tokens and its
+    gradients are added in those of the embedding, and so at the last block.
     """
     blocks = 2 * card.layers
     if n["expert"] > 1 and not card.shared_experts:
         blocks -= card.layers - card.dense_layers
     often = 2 * blocks / n["pipeline"] * microbatches
-    yield Move("tensor", "activations into blocks", "all_gather", ("tensor",), activations, often)
-    yield Move("tensor", "activations out of blocks", "reduce_scatter", ("tensor",), activations, often)
+    ends = 2 / n["pipeline"] if n["pipeline"] <= 2 else 0.0  # of a stage; a stage between others has none
+    least = max(0.0, 1 - ends * microbatches / often) if often else 1.0
+    yield Move("tensor", "activations into blocks", "all_gather", ("tensor",), activations, often, least=least)
+    yield Move("tensor", "activations out of blocks", "reduce_scatter", ("tensor",), activations, often, least=least)
 
 
 def _of_weights(
@@ -151,7 +157,7 @@ def _of_weights(
     weights = sum(block.bytes for block in blocks)
     cut = ("fsdp", "fsdp_transpose")
     part, often = next((part for part in cut if n[part] > 1), "fsdp"), 2 * layers * microbatches * pieces
-    what, gradients = "weights, forward and backward", "weight gradients"
+    what, gradients = f"weights{BOTH_PASSES}", "weight gradients"
     yield Move(part, what, "all_gather", cut, weights / pieces, often, of_weights=True)
     yield Move(part, gradients, "reduce_scatter", cut, weights, layers * microbatches, of_weights=True)
     zero1, share = ("zero1",), weights / fsdp
@@ -167,15 +173,16 @@ def _of_weights(
 def _of_attention(card: ModelCard, n: Mapping[str, int], token_bytes: float, seq: int) -> Iterator[Move]:
     """What attention over a cut sequence moves; token_bytes: one number for each token of a device.
 
-    Of latent attention the compressed rows are enough, which all heads are made from.
+    The rows that keys and values are made of are enough where they are shorter: the input of the layer, of latent
+    attention what it compresses that to.
     """
     layers, over = card.layers / n["pipeline"], ("context",)
     kv_heads = max(1.0, card.kv_heads / n["tensor"])
     numbers = 2 * kv_heads * card.attention_width
     keys_values = token_bytes * n["context"] * numbers
-    enough = min(1.0, card.kv_numbers / numbers) if card.mla is not None else 1.0
+    enough = min(1.0, (card.d_model if card.mla is None else card.kv_numbers) / numbers)
     seen = enough * _seen_by_windows(card, seq)
-    what = "keys and values, forward and backward"
+    what = f"keys and values{BOTH_PASSES}"
     yield Move("context", what, "all_gather", over, keys_values, 2 * layers, least=seen)
     what = "gradients of keys and values"
     yield Move("context", what, "reduce_scatter", over, keys_values, layers, least=seen)

@@ -18,10 +18,11 @@ With ``expert+tensor`` each device of a tensor group sends its part of the token
 Collectives on different link levels or torus dimensions can run at once, those on one axis one after another: the
 lower bound takes the busiest link, the upper bound adds everything to the work. What the collectives are is in
 `step_collectives`, what links carry at least in `least_traffic`, the work in `step_work`, what is held in
-`step_memory`.
+`step_memory`. Nothing that is gathered for the forward pass is kept for the backward pass: a plan, or a run that
+does not reshard after the forward pass, gathers once where memory allows, and can beat a bound by communication.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +33,7 @@ from autoshard.costmodels.least_traffic import least_link_seconds
 from autoshard.costmodels.likely import growing_latency_s
 from autoshard.costmodels.machine import AxisPart, Machine
 from autoshard.costmodels.models import ModelCard
-from autoshard.costmodels.step_collectives import Move, moves, weight_blocks
+from autoshard.costmodels.step_collectives import BOTH_PASSES, Move, moves, weight_blocks
 from autoshard.costmodels.step_memory import StepMemory, step_memory
 from autoshard.costmodels.step_work import StepWork, step_work
 from autoshard.costmodels.strategy_names import ON_ROWS, PARTS, part_size, read_strategy
@@ -223,6 +224,8 @@ def price_strategy(
     lower = max([floor, *per_link.values()])
     upper = likely + sum(max(t.upper_seconds, t.exposed_seconds) for t in terms)
     estimate = max(lower, likely + sum(t.exposed_seconds for t in terms))
+    if lower > floor:
+        notes += _kept_notes(terms, micro)
     ideal = flops / peak
     on_device = tokens * n["tensor"] * n["pipeline"] * crowded / micro
     return StrategyCost(
@@ -249,6 +252,20 @@ def price_strategy(
         ),
         notes=tuple(notes),
     )  # fmt: skip
+
+
+def _kept_notes(terms: Sequence[Term], microbatches: int) -> list[str]:
+    """What a bound by communication leaves out: of what is gathered anew for the backward pass, all could be kept."""
+    notes = []
+    for term in terms:
+        if term.kind == "all_gather" and term.what.endswith(BOTH_PASSES):
+            kept = term.bytes * term.times / 2 / (microbatches if term.part != "context" else 1)
+            notes.append(
+                f"{term.part} gathers {term.what.removesuffix(BOTH_PASSES)} for the forward pass and again for the "
+                f"backward pass, in the bound too; a step that keeps them, in up to {kept / 2**30:.3g} GiB more, can "
+                "be quicker than that"
+            )
+    return notes
 
 
 def _stages_beyond(card: ModelCard, strategy: str, mesh: Mapping[str, int], repeats: int) -> str | None:

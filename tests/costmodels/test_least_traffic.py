@@ -127,6 +127,23 @@ def test_of_latent_attention_the_compressed_rows_are_enough() -> None:
     assert latent.communication_s["scale_out"] == pytest.approx((rows + gradients) * 7 / 8 / 8 / NODE)
 
 
+def test_the_inputs_of_layers_are_enough_where_keys_and_values_are_wider() -> None:
+    cost = step("llama2_7b", "context", {"context": 64}, 2**20, "h100")  # as many heads of keys as of queries: 2 x 4096
+    rows = 3 * 32 * 2**20 * 4096 * 2
+    gradients = 2 * bytes_of_layers("llama2_7b")
+    assert cost.communication_s["scale_out"] == pytest.approx((rows + gradients) * 7 / 8 / 8 / NODE)
+
+
+@pytest.mark.parametrize(("stages", "ends"), [(1, 2), (2, 1), (4, 0)])
+def test_a_tensor_group_need_not_gather_at_the_ends_of_the_model(stages: int, ends: int) -> None:
+    """Every device can work out all embeddings and all logits; a stage of a pipeline has one end, or none."""
+    mesh = {"pipeline": stages, "tensor": 8} if stages > 1 else {"tensor": 8}
+    cost = step("llama3_8b", "+".join(mesh), mesh, 2**18, "h100")
+    passes = 2 * 64 / stages - ends  # two blocks of each of 32 layers, forward and backward
+    gathered_and_scattered = 2 * passes * 2**18 * 4096 * 2 * 7 / 8 / 450e9
+    assert cost.communication_s["nvlink"] == pytest.approx(gathered_and_scattered)
+
+
 def test_latent_attention_makes_keys_wider_than_values() -> None:
     cost = step("deepseek_v3", "context", {"context": 64}, 2**20, "h100")
     gathered = next(t for t in cost.terms if t.kind == "all_gather")

@@ -64,6 +64,15 @@ def test_weights_with_copies_may_be_gathered_over_the_links_of_the_copies() -> N
     assert sum(cut.communication_s.values()) < 2 * gathers + sum(term.seconds for term in others)
 
 
+def test_a_bound_by_communication_says_what_could_be_kept_instead_of_gathered_again() -> None:
+    few, many = (
+        ask_strategy("llama3_8b", "fsdp", {"fsdp": 64}, tokens, "h100", seq=1024).cost for tokens in (1e5, 1e8)
+    )
+    layers_gib = 2 * 32 * (load_model("llama3_8b").attention_params_per_layer + 3 * 4096 * 14336) / 2**30
+    assert any(f"keeps them, in up to {layers_gib:.3g} GiB more" in note for note in few.notes)
+    assert (few.bound, many.bound) == ("communication", "compute") and many.notes == ()
+
+
 def test_latent_attention_has_heads_of_two_sizes() -> None:
     card = load_model("deepseek_v3")
     # keys 128 + 64 wide, values 128: 6 FLOP for each of both, not 12 of the wider
