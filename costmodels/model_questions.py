@@ -12,6 +12,7 @@ from autoshard.costmodels.models import ModelCard, load_model
 from autoshard.costmodels.place import place_mesh
 from autoshard.costmodels.profile import Profile
 from autoshard.costmodels.questions import dtype_bytes
+from autoshard.costmodels.strategies import MOST_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,4 +245,6 @@ def _activations_s(
 def _at_least_one(name: str, value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ProfileError(f"{name} is {value!r}; give a whole number from 1 on")
+    if value > MOST_TOKENS:
+        raise ProfileError(f"{name} is about 2**{value.bit_length()}; give a whole number from 1 to {MOST_TOKENS:g}")
     return value

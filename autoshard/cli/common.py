@@ -165,6 +165,8 @@ def assignments(option: str, items: Sequence[str]) -> dict[str, float]:
         number = number_or_text(value)
         if not equals or not name.strip() or not isinstance(number, float) or not 0 < number < float("inf"):
             raise InputError(f"{option}: cannot read {item!r}; write NAME=NUMBER with a positive number")
+        if name.strip() in numbers:
+            raise InputError(f"{option}: {name.strip()} is given twice")
         numbers[name.strip()] = number
     return numbers
 
@@ -176,6 +178,8 @@ def links_option(items: Sequence[str]) -> dict[str, str] | None:
         axis, equals, link = item.partition("=")
         if not equals or not axis.strip() or not link.strip():
             raise InputError(f"--link: cannot read {item!r}; write AXIS=LINK, such as data=dcn")
+        if axis.strip() in links:
+            raise InputError(f"--link: axis {axis.strip()!r} is given twice")
         links[axis.strip()] = link.strip()
     return links or None
 

@@ -190,6 +190,26 @@ def test_the_best_split_of_a_batch(capsys: pytest.CaptureFixture[str]) -> None:
             + ["--storage", "int8"],
             "storage gives 1 types; give three",
         ),
+        (
+            [
+                "matmul",
+                "B D @ D F -> B F",
+                "--dim",
+                "B=8,D=8,F=8",
+                "--dim",
+                "F=9",
+                "--mesh",
+                "x=4",
+                "--hardware",
+                "h100",
+            ],
+            "--dim: F is given twice",
+        ),
+        (
+            ["collective", "--kind", "psum", "--bytes", "1", "--mesh", "x=4", "--axes", "x", "--hardware", "tpu_v5e"]
+            + ["--link", "x=ici", "--link", "x=dcn"],
+            "--link: axis 'x' is given twice",
+        ),
     ],
 )
 def test_other_wrong_questions_exit_2(arguments, message, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from autoshard.costmodels.errors import ProfileError
+from autoshard.costmodels.model_questions import ask_inference, ask_model
 from autoshard.costmodels.models import load_model
 from autoshard.costmodels.questions import (
     ask_collective,
@@ -79,6 +80,18 @@ def test_counts_that_nobody_has_are_refused(name: str) -> None:
         how: dict[str, Any] = {name: count}
         with pytest.raises(ProfileError, match=f"{name} is {said}; give a whole number from 1 to 1e"):
             ask_strategy("llama3_8b", "fsdp", {"fsdp": 8}, 4e6, "tpu_v5e", **how)
+
+
+@pytest.mark.parametrize("name", ["devices", "batch", "context", "tensor"])
+def test_counts_that_nobody_serves_are_refused(name: str) -> None:
+    how: dict[str, Any] = {"devices": 8, name: 10**400}
+    with pytest.raises(ProfileError, match=rf"{name} is about 2\*\*1329; give a whole number from 1 to 1e"):
+        ask_inference("llama3_8b", hardware="tpu_v5e", **how)
+
+
+def test_a_sequence_that_nobody_has_is_refused() -> None:
+    with pytest.raises(ProfileError, match=r"seq is about 2\*\*1329"):
+        ask_model("llama3_8b", seq=10**400)
 
 
 def test_the_largest_batch_has_a_finite_step() -> None:
