@@ -4,10 +4,11 @@ A collective can be done in several ways: over links that its group shares with 
 link after the other. What is gathered over some links first, then over the others, loads the latter with all of it and
 the former with a part. Gradients that a group scatters and copies add may be scattered over the links of the copies
 too; then the copies gather what they would have added. Parts of a collective (layers, say) may go different ways, so
-the busiest link carries no less than the optimum of a small linear programme.
+the busiest link carries no less than the optimum of a small linear programme. Switches that can add are used.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from math import prod
 
@@ -33,6 +34,7 @@ def least_link_seconds(
 
     parts: the mesh axes of each part. layers: of one pipeline stage, for the weights in `blocks`.
     """
+    machine = replace(machine, in_network_reduction=True)  # switches that can add do
     fixed: Load = {}
     for move in moves:
         if not move.of_weights:

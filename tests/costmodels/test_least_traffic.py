@@ -34,8 +34,14 @@ def test_copies_add_the_part_that_zero1_has_scattered() -> None:
 
 def test_zero1_within_nodes_sends_its_part_between_them() -> None:
     cost = step("llama3_8b", "data+zero1", {"data": 8, "zero1": 8}, 2**20, "h100")
-    # 2 V (n-1)/n of an eighth
-    assert cost.communication_s["scale_out"] == pytest.approx(2 * bytes_of_layers("llama3_8b") / 8 * 7 / 8 / NODE)
+    # V of an eighth, which the switches add
+    assert cost.communication_s["scale_out"] == pytest.approx(bytes_of_layers("llama3_8b") / 8 / NODE)
+
+
+def test_what_switches_add_is_sent_once() -> None:
+    adding, sending = (step("llama3_8b", "data", {"data": 8}, 1e5, name) for name in ("h100", "a100_80"))
+    assert adding.communication_s["nvlink"] == pytest.approx(bytes_of_layers("llama3_8b") / 450e9)
+    assert sending.communication_s["nvlink"] == pytest.approx(2 * bytes_of_layers("llama3_8b") * 7 / 8 / 300e9)
 
 
 def test_gradients_may_be_scattered_over_the_links_of_copies() -> None:
@@ -64,7 +70,7 @@ def test_a_tensor_group_could_send_a_token_to_its_experts_in_parts() -> None:
     sent = 4 * 32 * 1.875 * (2**20 / 8) * 4096 * 2 / 8
     card = load_model("mixtral_8x7b")
     rest = bytes_of_layers("mixtral_8x7b") - 2 * routed_params(card)
-    assert cost.communication_s["scale_out"] == pytest.approx((sent + 2 * rest / 8) * 7 / 8 / NODE)
+    assert cost.communication_s["scale_out"] == pytest.approx((sent * 7 / 8 + rest / 8) / NODE)
 
 
 def all_moved(cost: StrategyCost, part: str) -> dict[str, tuple[float, float]]:
@@ -116,22 +122,22 @@ def test_a_token_could_be_sent_to_a_node_once() -> None:
     nodes = 8 * (1 - (7 / 8) ** 8)  # that 8 experts of 64 devices lie on
     sent = 4 * 58 * nodes * (2**20 / 64) * card.d_model * 2 * 7 / 8
     rest = bytes_of_layers("deepseek_v3") - 2 * routed_params(card)
-    assert cost.communication_s["scale_out"] == pytest.approx((sent + 2 * rest / 8 * 7 / 8) / NODE)
+    assert cost.communication_s["scale_out"] == pytest.approx((sent + rest / 8) / NODE)
 
 
 def test_of_latent_attention_the_compressed_rows_are_enough() -> None:
     mesh = {"context": 64}
     latent = step("deepseek_v3", "context", mesh, 2**20, "h100")
     rows = 3 * 61 * 2**20 * (512 + 64) * 2  # gathered twice, their gradients scattered
-    gradients = 2 * bytes_of_layers("deepseek_v3")
-    assert latent.communication_s["scale_out"] == pytest.approx((rows + gradients) * 7 / 8 / 8 / NODE)
+    gradients = bytes_of_layers("deepseek_v3")  # added by the switches
+    assert latent.communication_s["scale_out"] == pytest.approx((rows * 7 / 8 + gradients) / 8 / NODE)
 
 
 def test_the_inputs_of_layers_are_enough_where_keys_and_values_are_wider() -> None:
     cost = step("llama2_7b", "context", {"context": 64}, 2**20, "h100")  # as many heads of keys as of queries: 2 x 4096
     rows = 3 * 32 * 2**20 * 4096 * 2
-    gradients = 2 * bytes_of_layers("llama2_7b")
-    assert cost.communication_s["scale_out"] == pytest.approx((rows + gradients) * 7 / 8 / 8 / NODE)
+    gradients = bytes_of_layers("llama2_7b")  # added by the switches
+    assert cost.communication_s["scale_out"] == pytest.approx((rows * 7 / 8 + gradients) / 8 / NODE)
 
 
 @pytest.mark.parametrize(("stages", "ends"), [(1, 2), (2, 1), (4, 0)])
@@ -159,8 +165,8 @@ def test_what_is_no_expert_is_added_over_experts_and_copies_at_once() -> None:
         "gradients of what is no expert": (("data", "expert"), pytest.approx(rest)),
         "gradients of experts": (("data",), pytest.approx(routed / 8)),
     }
-    # each device of a node sends its eighth of both to other nodes
-    assert cost.communication_s["scale_out"] == pytest.approx(2 * (routed / 8 + rest / 8) * 7 / 8 / NODE)
+    # each device of a node sends its eighth of both to the switches between nodes, which add
+    assert cost.communication_s["scale_out"] == pytest.approx((routed / 8 + rest / 8) / NODE)
 
 
 def test_dimensions_of_a_slice_share_what_is_gathered() -> None:
