@@ -38,7 +38,10 @@ def least_link_seconds(
     fixed: Load = {}
     for move in moves:
         if not move.of_weights:
-            _add(fixed, _drawn_load(machine, move, parts), move.least * move.times * move.bytes)
+            load = _drawn_load(machine, move, parts)
+            if move.part == "tensor":
+                load = half_of_a_sum(machine, load, _axes_of(machine, move, parts))
+            _add(fixed, load, move.least * move.times * move.bytes)
     cut = group_on_links(machine, parts, ("fsdp", "fsdp_transpose"))
     needs: list[list[Load]] = []
     for block in blocks:
@@ -67,11 +70,21 @@ def group_on_links(machine: Machine, parts: Mapping[str, tuple[str, ...]], names
     return found
 
 
+def half_of_a_sum(machine: Machine, load: Load, group: tuple[AxisPart, ...]) -> Load:
+    """The seconds per byte of a gather or of a scatter that come in pairs, in one of which switches may add."""
+    adding = replace(machine, in_network_reduction=True).link_seconds("all_reduce", group)
+    return {link: min(seconds, adding[link] / 2) for link, seconds in load.items()}
+
+
+def _axes_of(machine: Machine, move: Move, parts: Mapping[str, tuple[str, ...]]) -> tuple[AxisPart, ...]:
+    return machine.whole(*(a for p in move.over for a in parts.get(p, ()) if machine.axis_size(a) > 1))
+
+
 def _drawn_load(machine: Machine, move: Move, parts: Mapping[str, tuple[str, ...]]) -> Load:
     """Seconds per byte: of copies that go to several devices of a domain, one crosses the links into it."""
-    axes = tuple(a for p in move.over for a in parts.get(p, ()) if machine.axis_size(a) > 1)
-    costs = machine.costs(move.kind, machine.whole(*axes))
-    load = machine.link_seconds(move.kind, machine.whole(*axes))
+    group = _axes_of(machine, move, parts)
+    costs = machine.costs(move.kind, group)
+    load = machine.link_seconds(move.kind, group)
     for index, cost in enumerate(costs):
         share = distinct_devices(move.drawn, prod(c.group for c in costs[index:])) / move.drawn
         for link in load:

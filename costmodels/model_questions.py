@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from autoshard.costmodels.errors import ProfileError
+from autoshard.costmodels.least_traffic import half_of_a_sum
 from autoshard.costmodels.load import load_profile
 from autoshard.costmodels.models import ModelCard, load_model
 from autoshard.costmodels.place import place_mesh
@@ -237,9 +238,9 @@ def _activations_s(
     likely = sum(machine.likely_s(kind, activations, parts) for kind in ("all_gather", "reduce_scatter"))
     busy: dict[str, float] = {}
     for kind in ("all_gather", "reduce_scatter"):
-        for link, per_byte in machine.link_seconds(kind, parts).items():
+        for link, per_byte in half_of_a_sum(machine, machine.link_seconds(kind, parts), parts).items():
             busy[link] = busy.get(link, 0.0) + per_byte * activations
-    return often * likely, often * max(busy.values())
+    return often * likely, (often - 1) * max(busy.values())  # embeddings and logits could be whole on each device
 
 
 def _at_least_one(name: str, value: int) -> int:

@@ -1,5 +1,7 @@
 """The lower bounds of closed forms beside plans of the library's programs with the same sizes and strategy."""
 
+from typing import Any
+
 import pytest
 
 import autoshard
@@ -10,7 +12,15 @@ from autoshard.costs.steptime import NO_LINKS
 from autoshard.models import build
 from autoshard.questions.rivals import near_rivals
 
-SIZES = {"layers": 2, "d_model": 256, "d_ff": 4096, "heads": 16, "kv_heads": 16, "head_dim": 32, "vocab": 512}
+SIZES: dict[str, Any] = {
+    "layers": 2,
+    "d_model": 256,
+    "d_ff": 4096,
+    "heads": 16,
+    "kv_heads": 16,
+    "head_dim": 32,
+    "vocab": 512,
+}
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +36,8 @@ def by_strategy():
 
 @pytest.mark.parametrize("strategy", ["data", "zero1", "tensor", "sequence"])
 def test_no_plan_keeps_its_links_less_busy_than_the_bound_of_its_strategy(by_strategy, strategy):
-    card = ModelCard(**SIZES, gated_mlp=True, tied_embeddings=False, train_seq=64, source="this test")
+    further = {"gated_mlp": True, "tied_embeddings": False, "train_seq": 64, "source": "this test"}
+    card = ModelCard.model_validate(SIZES | further)
     machine = place_mesh(load_profile("tpu_v5e"), {"a": 16})
     bound = price_strategy(machine, card, strategy, 128 * 64, dtype="float32", dtype_bytes=4.0)
     step = by_strategy[strategy].step_time

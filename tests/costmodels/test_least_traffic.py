@@ -5,6 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from autoshard.costmodels import ProfileError
+from autoshard.costmodels.model_questions import ask_inference
 from autoshard.costmodels.models import load_model
 from autoshard.costmodels.step_collectives import routed_params
 from autoshard.costmodels.strategies import StrategyCost
@@ -144,10 +145,22 @@ def test_the_inputs_of_layers_are_enough_where_keys_and_values_are_wider() -> No
 def test_a_tensor_group_need_not_gather_at_the_ends_of_the_model(stages: int, ends: int) -> None:
     """Every device can work out all embeddings and all logits; a stage of a pipeline has one end, or none."""
     mesh = {"pipeline": stages, "tensor": 8} if stages > 1 else {"tensor": 8}
-    cost = step("llama3_8b", "+".join(mesh), mesh, 2**18, "h100")
+    cost = step("llama3_8b", "+".join(mesh), mesh, 2**18, "a100_80")
     passes = 2 * 64 / stages - ends  # two blocks of each of 32 layers, forward and backward
-    gathered_and_scattered = 2 * passes * 2**18 * 4096 * 2 * 7 / 8 / 450e9
+    gathered_and_scattered = 2 * passes * 2**18 * 4096 * 2 * 7 / 8 / 300e9
     assert cost.communication_s["nvlink"] == pytest.approx(gathered_and_scattered)
+
+
+def test_a_tensor_group_may_have_its_sums_added_by_switches() -> None:
+    """One all-reduce that switches add in the place of a scatter and a gather, for a block and a pass."""
+    cost = step("llama3_8b", "tensor", {"tensor": 8}, 2**18, "h100")
+    assert cost.communication_s["nvlink"] == pytest.approx((2 * 64 - 2) * 2**18 * 4096 * 2 / 450e9)
+
+
+@pytest.mark.parametrize(("hardware", "sent"), [("h100", 1 / 8 / 50e9), ("a100_80", 2 * 7 / 8 / 8 / 25e9)])
+def test_generating_sends_no_more_than_sums_need(hardware: str, sent: float) -> None:
+    answer = ask_inference("llama3_8b", 64, hardware, batch=2**20, context=1)
+    assert answer.least_seconds == pytest.approx((2 * 32 - 1) * 2**20 * 4096 * 2 * sent)
 
 
 def test_latent_attention_makes_keys_wider_than_values() -> None:
