@@ -2,16 +2,18 @@
 
 What the plan knows is taken as it is: seconds of ops (rooflines) and of collectives. The core runs ops in the order of
 the program. A collective of a kind that the machine's profile says can overlap begins when its value exists and its
-links are free, and is waited for where it is used; one of another kind is waited for at once. Memory does not hold it
-back, so the result is what a scheduler without limits would reach. A collective never begins before its block does:
-what the next layer of a loop needs is not fetched during this one.
+links are free for so long, and is waited for where it is used; one of another kind is waited for at once. Memory does
+not hold it back, so the result is what a scheduler without limits would reach. A collective never begins before its
+block does: what the next layer of a loop needs is not fetched during this one.
 
 A plan handed over as constraints has the same collectives here, but for those that XLA's partitioner is known to take
 apart: on v5e the reduce-scatter of a weight's gradient becomes a loop of permutes beside its matmul (`windowed`).
 """
 
+from bisect import bisect_right, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
 from autoshard.costs.critical import Role, matmul_order
@@ -22,6 +24,7 @@ from autoshard.costs.steptime import axis_parts, whole_bytes
 from autoshard.costs.work import is_matmul
 from autoshard.plan_record import PlanRecord
 from autoshard.program.program import Block, Op
+from autoshard.program.schedule import PROGRAM
 from autoshard.simulation.clock import COPIES, COPY, CORE, LOOPS, MATMUL, OTHER_WORK, Event, Timeline, waiting
 
 WINDOWS: Final = ("tpu_v5e",)
@@ -65,12 +68,13 @@ class _Walk:
     plan: PlanRecord
     windows: frozenset[int] = frozenset()
     now: float = 0.0
-    free: dict[str, float] = field(default_factory=dict)
+    busy: dict[str, list[tuple[float, float]]] = field(default_factory=dict)  # link -> from when to when, in order
     began: float = 0.0  # when the block at hand did
     made: dict[int, float] = field(default_factory=dict)  # value -> when it can be moved: see `block`
     arrives: dict[int, tuple[float, str, str]] = field(default_factory=dict)  # value -> when its collective is done
     runs: dict[int, tuple[float, float]] = field(default_factory=dict)  # value of `windows` -> its matmul, from and to
     again: dict[int, float] = field(default_factory=dict)  # op in a user's shard_map -> how often one runs it
+    sent: dict[int, float] = field(default_factory=dict)  # value of `early` that is on its way -> when it is there
     events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -86,6 +90,30 @@ class _Walk:
             elif row.when not in (When.START, When.END):
                 region = row.region if row.when is When.BODY else -1
                 self.around.setdefault((row.op, row.when, region), []).append(row)
+        self.early = self._early()
+
+    def _early(self) -> dict[int, list[CommRow]]:
+        """Value -> the rows of it for all its uses, or for its only one, where all of them run beside other work: they
+        begin as soon as it is made, and not when the program comes to that use."""
+        uses: dict[int, set[int]] = {}
+        for op, _ in self.plan.program.walk():
+            for value in op.operands:
+                uses.setdefault(value, set()).add(op.id)
+        places: dict[int, dict[tuple[int, When, int], list[CommRow]]] = {}
+        for row in self.plan.cost.rows:
+            if row.when not in (When.START, When.AFTER, When.INSIDE):
+                places.setdefault(row.value, {}).setdefault((row.op, row.when, row.region), []).append(row)
+        early: dict[int, list[CommRow]] = {}
+        for value, at in places.items():
+            ((op, when, _), rows), *others = at.items()
+            alone = not others and uses.get(value, set()) <= {op if when is When.BEFORE else PROGRAM}
+            beside = all(row.is_collective and self._hides(row) for row in rows)
+            if (when is When.SHARED or alone) and beside and value not in self.windows:
+                early[value] = rows
+        return early
+
+    def _hides(self, row: CommRow) -> bool:
+        return hidden_share(self.plan.machine, row.kind, self.order.role(row), row.behind) > 0
 
     def block(self, block: Block, times: float, owner: tuple[int, int] | None) -> None:
         """Ops in order. Arguments exist when the block begins, and what is made of weights alone can be made then, or
@@ -105,6 +133,9 @@ class _Walk:
             early = self.now if op.regions else early
             self.made.update({v: self.now if v in self.order.before else early for v in op.results})
             self.rows(self.around.get((op.id, When.AFTER, -1), ()), times)
+            for value in op.results:
+                if value in self.early and value in self.order.before:
+                    self.sent[value] = self.rows(self.early[value], times)[value]
         for value in dict.fromkeys(block.results):
             if value not in begun:  # all its uses are results
                 self.rows(self.shared.get(value, ()), times)
@@ -146,14 +177,16 @@ class _Walk:
             self.block(region, times, (op.id, number))
         if trips <= 1:
             return
-        begin, free = self.now, dict(self.free)
+        begin, before = self.now, {link: len(times_of) for link, times_of in self.busy.items()}
         self.block(region, times * (trips - 1), (op.id, number))
         rest = (self.now - begin) * (trips - 2)
         if rest > 0:
             start, self.now = self.now, self.now + rest
             self.events.append(Event(LOOPS, f"{op.kind}:{op.id}: {trips - 2} more trips", "loop", start, self.now))
-            used = {link: stop for link, stop in self.free.items() if stop != free.get(link)}  # by trips, not before
-            self.free.update({link: stop + rest for link, stop in used.items()})
+            for link, times_of in self.busy.items():
+                if len(times_of) != before.get(link, 0):  # trips use it, so they do in the others
+                    last = max(start, times_of[-1][1])
+                    times_of.append((last, last + rest))
 
     def rows(self, rows: Iterable[CommRow], times: float) -> dict[int, float]:
         """Collectives and copies of a place; those of one value one after another. The values, and when each is done.
@@ -162,10 +195,15 @@ class _Walk:
         """
         done: dict[int, float] = {}
         for row in rows:
+            if row.value in self.sent:  # all that is here of it
+                done[row.value] = self.sent[row.value]
+                continue
             ready = done.get(row.value, max(self.began, self.made.get(row.value, 0.0)))
             done[row.value] = self.collective(row, ready, times) if row.is_collective else self.copy(row, times)
             if row.when in (When.START, When.SHARED, When.AFTER):
                 self.made[row.value] = done[row.value]
+        for value in done:
+            self.sent.pop(value, None)
         return done
 
     def copy(self, row: CommRow, times: float) -> float:
@@ -182,7 +220,7 @@ class _Walk:
         links = tuple(machine.link_seconds(row.kind, axis_parts(mesh, row.atoms))) or ("links",)
         group, moved = mesh.size(row.atoms), whole_bytes(row, mesh)
         looped = row.kind == "reduce_scatter" and row.value in self.runs
-        asynchronous = looped or hidden_share(machine, row.kind, self.order.role(row), row.behind) > 0
+        asynchronous = looped or self._hides(row)
         if looped:  # the first part goes out when one of the group's parts of the matmul is done
             begin, end = self.runs[row.value]
             ready = begin + (end - begin) / group
@@ -190,16 +228,32 @@ class _Walk:
             self.wait([row.value], times)
             ready = self.now
         runs = self.again.get(row.op, 1.0)
-        start = max([ready, *(self.free.get(link, 0.0) for link in links)])
+        start = self.free_from(links, ready, row.seconds * runs)
         stop, often = start + row.seconds * runs, times * runs
         for link in links:
-            self.free[link] = stop
+            if stop > start:
+                insort(self.busy.setdefault(link, []), (start, stop))
             once = Event(link, row.where, row.kind, start, start + row.seconds, often, "", moved, asynchronous, group)
             self.events.append(once)
         self.arrives[row.value] = (stop, row.kind, row.where)
         if looped or not asynchronous:
             self.wait([row.value], times)
         return stop
+
+    def free_from(self, links: Sequence[str], ready: float, seconds: float) -> float:
+        """From when on links are free for so long, at the earliest when something is ready for them. What comes later
+        in the program may have been put on them before."""
+        start, since = ready, -inf
+        while start != since:
+            since = start
+            for link in links:
+                taken = self.busy.get(link, [])
+                at = bisect_right(taken, (start, inf))
+                if at and taken[at - 1][1] > start:
+                    start = taken[at - 1][1]
+                while at < len(taken) and taken[at][0] < start + seconds:
+                    start, at = max(start, taken[at][1]), at + 1
+        return start
 
     def wait(self, values: Sequence[int], times: float) -> None:
         """The core waits for what is on its way to these values."""

@@ -1,8 +1,12 @@
 """Our own scheduler: every planned collective once, in an order that the data allow, and no phantom waits."""
 
+from itertools import pairwise
+
 import jax
 import jax.numpy as jnp
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import AxisType
@@ -10,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 import autoshard
 from autoshard.api.simulate import planned_traffic, simulate
-from autoshard.simulation.clock import COLLECTIVES, Event
+from autoshard.simulation.clock import COLLECTIVES, CORE, MATMUL, Event
 from autoshard.simulation.result import Simulation
 
 MESH = {"a": 2, "b": 4}
@@ -64,6 +68,24 @@ def test_a_loop_without_trips_takes_no_time():
     assert own(plan).seconds == plan.cost.step_s == 0
 
 
+SHARDINGS = st.sampled_from(["{}, {}", '{"a"}, {}', '{}, {"b"}', '{"a", "b"}, {}', '{"b"}, {"a"}'])
+
+
+@settings(max_examples=10)
+@given(SHARDINGS, SHARDINGS, SHARDINGS, st.sampled_from(["tpu_v5e", "h100", "tpu_v6e@compiler"]))
+def test_a_step_has_all_that_is_planned_and_does_one_thing_at_a_time_on_each_track(weights, rows, out, hardware):
+    pins = {"weights": f"[{{}}, {weights}]", "x": f"[{rows}]", "out_0": f"[{out}]"}
+    plan = planned(returned_twice, (4, 256, 256), (512, 256), hardware=hardware, **pins)
+    found = own(plan)
+    assert found.found() == planned_traffic(plan)
+    assert plan.step_time.lower_s <= found.seconds * (1 + 1e-9) and found.seconds <= plan.cost.step_s * (1 + 1e-9)
+    core = sum(e.seconds * e.times for e in found.timeline.events if e.track == CORE)
+    assert core == pytest.approx(found.seconds)
+    for track in {e.track for e in found.timeline.events}:
+        events = sorted((e.start_s, e.stop_s) for e in found.timeline.events if e.track == track)
+        assert all(one[1] <= two[0] + 1e-15 for one, two in pairwise(events))
+
+
 @pytest.mark.parametrize(
     ("before", "after", "kinds"),
     [
@@ -89,15 +111,44 @@ def test_a_collective_begins_no_sooner_than_the_collectives_on_what_its_value_is
     assert second.start_s >= first.stop_s
 
 
+WHOLE, ROWS = "[{}, {}]", '[{"a"}, {}]'
+
+
+def test_what_is_handed_out_is_on_its_way_as_soon_as_it_is_made():
+    """A gradient is summed while the work behind it runs, and ahead of what that sends."""
+
+    def f(x, y, z, v):
+        return x.T @ y, checkpoint_name(z @ v, "turned") * 2
+
+    shapes = (4096, 512), (4096, 512), (8192, 512), (512, 512)
+    pins = {"x": ROWS, "y": ROWS, "z": ROWS, "v": WHOLE, "@turned": '[{}, {"a"}]', "out_0": WHOLE}
+    found = own(planned(f, *shapes, mesh={"a": 8}, **pins))
+    summed, exchanged = sorted(on_links(found), key=lambda e: e.start_s)
+    made = next(e for e in found.timeline.events if e.kind == MATMUL)
+    assert (summed.name, exchanged.kind) == ("output out/0", "all_to_all")
+    assert summed.start_s == made.stop_s
+
+
+def test_weights_are_fetched_while_links_are_free_before_other_collectives():
+    def f(x, v, w):
+        return checkpoint_name(x @ v, "turned") * 2, x @ w
+
+    shapes = (65536, 512), (512, 512), (512, 512)
+    pins = {"x": ROWS, "v": WHOLE, "w": ROWS, "@turned": '[{}, {"a"}]', "out_1": ROWS}
+    gather, exchange = sorted(on_links(own(planned(f, *shapes, mesh={"a": 8}, **pins))), key=lambda e: e.start_s)
+    assert (gather.kind, exchange.kind) == ("all_gather", "all_to_all")
+    assert gather.start_s == 0
+
+
 def test_a_link_that_trips_of_a_loop_do_not_use_is_free_meanwhile():
     def f(x, v, z, w):
         y = x @ v
         z = lax.fori_loop(0, 1000, lambda _, z: jnp.sin(z), z)
         return y, z, x @ w
 
-    cut, whole = '[{"a"}, {}]', "[{}, {}]"
-    plan = planned(f, (256, 256), (256, 256), (256, 256), (256, 1024), mesh={"a": 8}, v=cut, w=cut, x=whole, z=cut,
-                   out_0=whole, out_1=cut, out_2=whole)  # fmt: skip
+    shapes = (256, 256), (256, 256), (256, 256), (256, 1024)
+    pins = {"v": ROWS, "w": ROWS, "x": WHOLE, "z": ROWS, "out_0": WHOLE, "out_1": ROWS, "out_2": WHOLE}
+    plan = planned(f, *shapes, mesh={"a": 8}, **pins)
     first, second = on_links(own(plan), ("all_gather",))
     assert second.start_s == first.stop_s
 
