@@ -8,28 +8,20 @@ one order. What this leaves out are plans in which one value has such axes in on
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, combinations, permutations
-from operator import mul
+from itertools import combinations, permutations
 
 from autoshard.costmodels.machine import Machine
-from autoshard.placements.atoms import stated_splits
+from autoshard.planning.parts import SOME_AXES, shardings_stated
 from autoshard.planning.problem import Problem
-from autoshard.sharding.axis import AxisRef
 from autoshard.sharding.tensor_sharding import TensorSharding
 
 FEW_AXES = 2
-SOME_AXES, FEW_OPS = 3, 200
-"""Axes larger than 1 of which all orders are tried in any program, and in programs of so many ops."""
+FEW_OPS = 200
+"""Axes larger than 1 of which all orders are tried in any program; `SOME_AXES` are in programs of so many ops."""
 
 ALIKE_OPS = {FEW_AXES: 200, SOME_AXES: 120}
 """Ops, by the number of axes larger than 1, up to which axes are tried in all orders even if they are alike. With three
 axes searches within a memory limit take up to twice as long then (they begin with one order: `fewer_orders`)."""
-
-
-PART_OPS = 60
-"""Ops up to which parts that statements name are axes of their own where there are four axes and parts, not three. (A
-step of one layer of a transformer, 132 ops on 4x16, took 100 s and 7.5 GiB with one pin that cuts the 16 in three
-parts, ending 19% from its bound; 3 s without.)"""
 
 _Unit = tuple[int, ...]
 """Atoms that go together: those of an axis, or one part of it alone (`AtomMesh.units`)."""
@@ -41,8 +33,8 @@ def axis_orders(problem: Problem) -> tuple[tuple[str, ...], ...]:
     With few axes all orders, but that in programs of many ops (`ALIKE_OPS`) axes alike (of one size, over the same
     links, and named by no statement, nor placed by stages of strategies) stay as they are in the mesh. In any case
     those that statements use or leave open: on a mesh of x, y and z, ``{"y", "x"}`` uses the order y, x, z, and
-    ``{"y", ?}`` leaves it open: x and z can only follow. Parts of an axis that statements name (`parts_apart`) are
-    ordered as axes are, by their names in the mesh: ``("x:(2)4", "x:(1)2")``.
+    ``{"y", ?}`` leaves it open: x and z can only follow. Parts of an axis that are axes of their own
+    (`parts_apart`) are ordered as axes are, by their names in the mesh: ``("x:(2)4", "x:(1)2")``.
     """
     mesh, apart = problem.mesh, parts_apart(problem)
     in_parts = {mesh.atoms[part[0]].name for part in apart}
@@ -78,44 +70,31 @@ def _orders(problem: Problem, units: Sequence[_Unit]) -> Iterator[tuple[_Unit, .
 
 
 def parts_apart(problem: Problem) -> tuple[tuple[int, ...], ...]:
-    """The parts of axes that statements name, as those on another mesh over the same devices do, and the rest of these
-    axes: each the atoms of what goes to one place, also where a dimension can take the whole axis.
-
-    Networks grow as on a mesh with so many axes, so parts are axes only while there are few (`PART_OPS`), those of
-    earlier axes of the mesh first.
+    """The parts of axes that statements name, the rest of these axes, and parts that are axes of the meshes which
+    statements are on: each the atoms of what goes to one place, also where a dimension can take the whole axis. Only
+    while they are few (`planning.parts`).
     """
-    mesh = problem.mesh
-    most = SOME_AXES + (len(problem.program.ops) <= PART_OPS)
-    apart: tuple[tuple[int, ...], ...] = ()
-    for more in _in_parts(problem).values():
-        if sum(mesh.size(unit) > 1 for unit in mesh.units((*apart, *more))) <= most:
-            apart = (*apart, *more)
-    return apart
+    return problem.parts().atoms(problem.mesh)
 
 
 def notes_on_parts(problem: Problem) -> tuple[str, ...]:
-    """A note where statements name parts of axes which are too many to be axes of their own in the whole program."""
-    apart = parts_apart(problem)
-    together = [name for name, parts in _in_parts(problem).items() if parts[0] not in apart]
-    if not together:
-        return ()
-    return (
-        f"statements name parts of {', '.join(together)}; in a program of {len(problem.program.ops)} ops with so many "
-        "axes and parts, ops are cut by these parts only where a dimension does not take the whole axis, so that a "
-        "plan on a mesh which has them as axes may cost less (docs/limits.md)",
-    )
-
-
-def _in_parts(problem: Problem) -> dict[str, list[tuple[int, ...]]]:
-    """Axes of which statements name parts, in the order of the mesh, and the atoms of their parts."""
-    mesh = problem.mesh
-    splits = stated_splits(_stated(problem), mesh.mesh)
-    out: dict[str, list[tuple[int, ...]]] = {}
-    for name in (name for name in mesh.mesh.axis_names if len(splits.get(name, ())) > 1):
-        begins = accumulate(splits[name], mul, initial=1)
-        refs = [AxisRef(name, begin, size) for begin, size in zip(begins, splits[name], strict=False)]
-        out[name] = [mesh.atoms_for(ref) for ref in refs]
-    return out
+    """Notes where parts of axes are too many to be axes of their own in the whole program: those that statements name,
+    and other axes of the meshes that statements are on.
+    """
+    parts, ops, notes = problem.parts(), len(problem.program.ops), []
+    if parts.together:
+        notes.append(
+            f"statements name parts of {', '.join(parts.together)}; in a program of {ops} ops with so many axes and "
+            "parts, ops are cut by these parts only where a dimension does not take the whole axis, so that a plan on "
+            "a mesh which has them as axes may cost less (docs/limits.md)"
+        )
+    if parts.unused:
+        notes.append(
+            f"statements are on a mesh whose axes are parts of {', '.join(parts.unused)}; in a program of {ops} ops "
+            "with so many axes and parts, those that no statement names are not told apart, so that a plan on that "
+            "mesh may cost less (docs/limits.md)"
+        )
+    return tuple(notes)
 
 
 def _alike(machine: Machine, axes: Sequence[str]) -> list[tuple[str, str]]:
@@ -143,10 +122,7 @@ def _named(problem: Problem) -> set[str]:
 
 
 def _stated(problem: Problem) -> list[TensorSharding]:
-    return [
-        *(pin.sharding for pin in (*problem.pins, *problem.later)),
-        *(sharding for r in problem.restrictions for sharding in r.shardings),
-    ]
+    return shardings_stated((*problem.pins, *problem.later), problem.restrictions)
 
 
 def _listed(problem: Problem, units: Sequence[_Unit]) -> list[tuple[tuple[_Unit, ...], bool]]:

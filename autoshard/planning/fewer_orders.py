@@ -10,10 +10,11 @@ from dataclasses import replace
 
 from autoshard.errors import AutoshardError
 from autoshard.formulation.assign import assignment_of
-from autoshard.planning.axis_orders import SOME_AXES, axis_orders
+from autoshard.planning.axis_orders import axis_orders
 from autoshard.planning.decision import Decision
 from autoshard.planning.model import Model, build_model
 from autoshard.planning.no_plan import NoAnswerError
+from autoshard.planning.parts import SOME_AXES
 from autoshard.search_options import SearchOptions
 
 _SHARE = 0.5

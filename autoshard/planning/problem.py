@@ -1,13 +1,14 @@
 """A planning problem: a program on a machine under hard statements."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autoshard.constraints import MatchedGroup, MatchedPin, Restriction
 from autoshard.costmodels.machine import Machine
 from autoshard.costs.exposure import Objective, Weights
 from autoshard.errors import UnsupportedError
-from autoshard.placements.atoms import choose_atoms, stated_splits
+from autoshard.placements.atoms import choose_atoms
+from autoshard.planning.parts import Parts, cuts_of, parts_of_axes
 from autoshard.program.program import Program
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.mesh import Mesh
@@ -63,19 +64,36 @@ class Problem:
         host_limit: int | None = None,
         device_limit: bool = False,
     ) -> "Problem":
-        """The problem on the refined mesh: axes are split as statements and `sub_axes` say, and as the program needs;
-        with an empty `sub_axes` as statements say only. Raises `UnsupportedError` where one is split that a `shard_map`
-        of the program runs over.
+        """The problem on the refined mesh: axes are split as statements and `sub_axes` say, as the meshes are that
+        statements are on (`planning.parts`), and as the program needs; with an empty `sub_axes` as statements say only.
+        Raises `UnsupportedError` where one is split that a `shard_map` of the program runs over.
         """
-        stated = [pin.sharding for pin in pins] + [s for r in restrictions for s in r.shardings]
-        named = stated_splits(stated, mesh)
         whole = sub_axes is not None and not sub_axes
-        atoms = AtomMesh.split(mesh, named) if whole else choose_atoms(program, mesh, sub_axes, named)
+        manual = {name for op, _ in program.walk() if op.kind == "shard_map" for name, _ in op.attrs["mesh_axes"]}
+
+        def may_cut(axis: str, cuts: Collection[int]) -> bool:
+            if axis in (sub_axes or ()):
+                return cuts_of((sub_axes or {})[axis]).issuperset(cuts)
+            return not whole and axis not in manual
+
+        parts = parts_of_axes(pins, restrictions, mesh, len(program.ops), may_cut)
+        stated = {**parts.named, **parts.apart}
+        atoms = AtomMesh.split(mesh, stated) if whole else choose_atoms(program, mesh, sub_axes, stated)
         _check_shard_maps(program, atoms)
         return Problem(
             program, atoms, machine, tuple(pins), memory_limit, trips, share_repeats, tuple(groups),
             tuple(restrictions), host_limit, device_limit,
         )  # fmt: skip
+
+    def parts(self) -> Parts:
+        """The parts of axes that its statements speak of; those on other meshes as far as its mesh has them."""
+        mesh = self.mesh
+
+        def may_cut(axis: str, cuts: Collection[int]) -> bool:
+            return cuts_of(mesh.sizes[a] for a in mesh.atoms_of[axis]).issuperset(cuts)
+
+        pins = (*self.pins, *self.later)
+        return parts_of_axes(pins, self.restrictions, mesh.mesh, len(self.program.ops), may_cut)
 
     def under(self, pins: Sequence[MatchedPin]) -> "Problem":
         """The problem of a stage, in which some of the pins are in force: each plan of this problem is one of it."""

@@ -7,8 +7,9 @@ grid, a ring). Then the value is cut into the same blocks in the plan's order, a
 device where the other mesh has it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -76,6 +77,27 @@ def translate(sharding: TensorSharding, other: Mesh, mesh: Mesh) -> Translated:
             f"{sharding} on mesh {other} cuts the devices otherwise than any parts of the plan's mesh {mesh} do"
         ) from None
     return Translated(_with_axes(closed, parts, mesh), _moves(here, at))
+
+
+@lru_cache(maxsize=256)
+def cuts_by(other: Mesh, mesh: Mesh) -> Mapping[str, frozenset[int]]:
+    """After how many parts of it the axes of another mesh over the same devices cut each axis of `mesh`, the whole
+    axis left out. Axes of the other mesh that follow no parts of these cut none.
+
+    >>> cuts_by(Mesh.from_dict({"a": 2, "b": 4}), Mesh.from_dict({"x": 8}))
+    {'x': frozenset({2})}
+    """
+    cuts: dict[str, set[int]] = {}
+    for name in other.axis_names if other.size == mesh.size else ():
+        try:
+            found = translate(TensorSharding(None, (DimensionSharding((AxisRef(name),)),)), other, mesh)
+        except ShardingError:
+            continue
+        for ref in found.sharding.dims[0].axes:
+            if ref.pre_size is not None and ref.size is not None:
+                ends = {ref.pre_size, ref.pre_size * ref.size}
+                cuts.setdefault(ref.name, set()).update(ends - {1, mesh.axis_size(ref.name)})
+    return {name: frozenset(ends) for name, ends in cuts.items() if ends}
 
 
 def moved_atoms(moves: Sequence[int], mesh: AtomMesh) -> tuple[int, ...]:

@@ -142,11 +142,14 @@ class _Question:
     @cached_property
     def orders(self) -> list[tuple[int, ...]]:
         """Orders of atoms within a dimension: the mesh's, those in which axes of other sizes change places, and those
-        in which what is stated may go on. Where statements name parts of axes: all, and these parts are axes.
+        in which what is stated may go on. Where statements name parts of axes, or are on another mesh: all, and parts
+        are axes.
         """
         atoms = tuple(range(len(self.mesh.atoms)))
         stated = self.stated
         apart = {ref.name for sharding in stated for ref in sharding.axes_used() if ref.is_sub_axis}
+        if any(pin.mesh for pin in self.pins):
+            apart |= {name for name, own in self.mesh.atoms_of.items() if len(own) > 1}
         first = {atoms: None}
         cutting = self.axes(apart)
         size = {own: self.mesh.size(own) for own in cutting}

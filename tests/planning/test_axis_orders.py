@@ -14,8 +14,9 @@ from autoshard import MaxReshards, plan
 from autoshard.api.verbs import ask
 from autoshard.frontends.jax.function import trace
 from autoshard.planning import Decision, Model, build_model, decide, fewer_orders, stated_stages
-from autoshard.planning.axis_orders import PART_OPS, axis_orders, parts_apart
+from autoshard.planning.axis_orders import axis_orders, parts_apart
 from autoshard.planning.decide import search_plan
+from autoshard.planning.parts import PART_OPS
 from autoshard.request.asking import Asked
 from autoshard.search_options import SearchOptions
 from autoshard.solver.solution import Stopped

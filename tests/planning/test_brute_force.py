@@ -1,19 +1,21 @@
 """Exhaustive search over tiny random programs judges the planner: same optimum, with and without pins."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import jax.numpy as jnp
 import pytest
 from every_plan import MOST_PLANS, TooManyPlansError, cheapest
-from plan_cases import Pin, f32, problem, program_of
+from plan_cases import Pin, f32, machine, program_of
 
-from autoshard.constraints import match_pins
+from autoshard.constraints import MatchedPin, match_pins
+from autoshard.constraints.other_mesh import on_other_mesh
 from autoshard.costmodels.profile import Overlap
 from autoshard.costs.exposure import Objective
 from autoshard.errors import InfeasibleError, ShardingError
-from autoshard.planning import build_model, decide
+from autoshard.planning import Problem, build_model, decide
 from autoshard.program.program import Program
 from autoshard.sharding.mesh import Mesh
 
@@ -149,6 +151,33 @@ def pins_on_parts(random: Random, program: Program, parts: dict[str, int]) -> li
     return pins
 
 
+MESHES: tuple[tuple[dict[str, int], dict[str, int], dict[str, tuple[int, ...]]], ...] = (
+    ({"x": 4}, {"a": 2, "b": 2}, {"x": (2, 2)}),
+    ({"x": 8}, {"a": 2, "b": 4}, {"x": (2, 4)}),
+    ({"x": 8}, {"a": 4, "b": 2}, {"x": (4, 2)}),
+    ({"x": 8}, {"a": 2, "b": 2, "c": 2}, {"x": (2, 2, 2)}),
+    ({"x": 4, "y": 2}, {"a": 2, "b": 2, "c": 2}, {"x": (2, 2)}),
+    ({"x": 2, "y": 4}, {"a": 4, "b": 2}, {"y": (2, 2)}),
+)
+"""Meshes, others over the same devices, and the parts of the first ones' axes that the others' axes are made of."""
+
+
+def judge_meshes(seed: int) -> int:
+    """The same with pins on some axes of another mesh; -1 where there are none, or parts too many for all orders."""
+    random = Random(seed)
+    axes, others, parts = random.choice(MESHES)
+    program = random_program(random, 3, (2, 4, 8))
+    mesh, other = Mesh.from_dict(axes), Mesh.from_dict(others)
+    used = random.sample(list(others), random.randint(0, len(others) - 1))
+    matched: list[MatchedPin] = []
+    for pin in random_pins(random, program, {name: others[name] for name in used}):
+        found = on_other_mesh(str(pin.sharding), str(other), mesh, "here")
+        assert found is not None
+        (here,) = match_pins([Pin(pin.pattern, found.sharding)], program, mesh, compare=False)
+        matched.append(replace(here, mesh=str(other), stated=str(pin.sharding)))
+    return agreed(random, program, axes, matched, 400_000, sub_axes=parts) if matched else -1
+
+
 def judge(seed: int, most_ops: int, objective: Objective = "serial") -> int:
     """Plan and search exhaustively; returns the number of plans tried, 0 where they are too many."""
     random = Random(seed)
@@ -181,13 +210,27 @@ def compare(
     most: int = MOST_PLANS,
 ) -> int:
     """Plan and search exhaustively; returns the number of plans tried, 0 where they are too many."""
+    matched = match_pins(pins, program, Mesh.from_dict(axes))
+    return agreed(random, program, axes, matched, most, objective, sub_axes={})
+
+
+def agreed(
+    random: Random,
+    program: Program,
+    axes: dict[str, int],
+    pins: Sequence[MatchedPin],
+    most: int,
+    objective: Objective = "serial",
+    **options: Any,
+) -> int:
+    """The same with pins that are matched."""
     profile = random.choice(["tpu_v5e", "tpu_v5p", "tpu_v6e", "h100"])
-    mesh = Mesh.from_dict(axes)
-    model = build_model(problem(program, axes, pins=pins, profile=profile, sub_axes={}).minimising(objective))
+    made = Problem.make(program, Mesh.from_dict(axes), machine(axes, profile), pins=pins, **options)
+    model = build_model(made.minimising(objective))
     words: dict[str, Any] = (
         {} if objective == "serial" else {"shares": shares_of(program, model.problem.machine.profile.overlap)}
     )
-    asked = (program, model.problem.mesh, model.prices, model.fusion, model.liveness, match_pins(pins, program, mesh))
+    asked = (program, model.problem.mesh, model.prices, model.fusion, model.liveness, pins)
     try:
         best = cheapest(*asked, most=most, **words)
     except TooManyPlansError:
@@ -218,6 +261,12 @@ def test_the_optimum_under_pins_on_parts_of_axes_is_that_of_exhaustive_search() 
     """The parts cut all dimensions in all orders, as axes of a mesh do."""
     tried = [judge_parts(seed) for seed in range(250)]
     assert sum(n > 0 for n in tried) >= 100
+
+
+def test_the_optimum_under_pins_on_some_axes_of_another_mesh_is_that_of_exhaustive_search() -> None:
+    """All axes of that mesh cut all dimensions, also those that no pin uses."""
+    tried = [judge_meshes(seed) for seed in range(150)]
+    assert sum(n > 0 for n in tried) >= 80
 
 
 @pytest.mark.slow
