@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
-from autoshard.errors import InputError, listing
+from autoshard.constraints.axes_named import axis_named
+from autoshard.errors import InputError, ShardingError
 from autoshard.program.program import Op, Program
 from autoshard.program.schedule import PROGRAM, Placement, Use
 from autoshard.sharding.layout import AtomMesh, Layout
@@ -40,13 +41,16 @@ class Statement:
     def config_faults(cls, entry: Any, path: KeyPath, mesh: Mesh) -> Iterator[tuple[KeyPath, str]]:
         """Faults of an entry of a config that its schema cannot see: where, and a message.
 
-        By default: axes that the mesh lacks, empty patterns, and what `from_config` refuses.
+        By default: axes and parts of axes that the mesh lacks, empty patterns, and what `from_config` refuses.
         """
-        known, sound = mesh.axis_names, True
+        sound = True
         for axis in getattr(entry, "axes", None) or [getattr(entry, "axis", None)]:
-            if axis is not None and axis not in known:
+            try:
+                if axis is not None:
+                    axis_named(axis, mesh)
+            except ShardingError as error:
                 sound = False
-                yield path, f"the mesh has no axis {axis!r}; {listing(axis, known)}"
+                yield path, str(error)
         patterns = getattr(entry, "patterns", None) or [getattr(entry, "pattern", None)]
         if any(p is not None and not p.strip() for p in patterns):
             sound = False

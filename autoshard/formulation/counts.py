@@ -62,7 +62,7 @@ def with_counts(
     too. check: called at every link; may raise to stop.
     """
     limits = [
-        _Limit(most, frozenset(a for name in most.axes for a in mesh.atoms_of[name]) if most.axes else None)
+        _Limit(most, frozenset(a for name in most.axes for a in mesh.atoms_named(name)) if most.axes else None)
         for restriction in restrictions
         if (most := restriction.most_reshards) is not None
     ]

@@ -115,9 +115,9 @@ def _marked(
         for r in restrictions
         for use in uses
         for name in r.without_collectives(link.value, use)
-        for a in mesh.atoms_of[name]
+        for a in mesh.atoms_named(name)
     )
-    local = frozenset(a for axes_of in still for name in axes_of(link.value, link.use) for a in mesh.atoms_of[name])
+    local = frozenset(a for axes_of in still for name in axes_of(link.value, link.use) for a in mesh.atoms_named(name))
     return replace(link, barred=barred, local=local) if barred or local else link
 
 

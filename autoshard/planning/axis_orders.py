@@ -10,6 +10,7 @@ one order. What this leaves out are plans in which one value has such axes in on
 from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
 
+from autoshard.constraints.axes_named import refs_of
 from autoshard.costmodels.machine import Machine
 from autoshard.planning.parts import SOME_AXES, shardings_stated
 from autoshard.planning.problem import Problem
@@ -118,7 +119,7 @@ def _named(problem: Problem) -> set[str]:
         for ref in (*(a for dim in sharding.dims for a in dim.axes), *sharding.replicated, *sharding.unreduced)
     ]
     manual = {name for op, _ in problem.program.walk() for name, _ in op.attrs.get("mesh_axes", ())}
-    return {*(ref.name for ref in refs), *(name for r in problem.restrictions for name in r.axes), *manual}
+    return {*(ref.name for ref in refs), *(ref.name for r in problem.restrictions for ref in refs_of(r.axes)), *manual}
 
 
 def _stated(problem: Problem) -> list[TensorSharding]:

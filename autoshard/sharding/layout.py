@@ -114,6 +114,10 @@ class AtomMesh:
             raise ShardingError(f"{ref} does not fall on the sub-axes {list(self.names)} used for this program")
         return tuple(atoms_found)
 
+    def atoms_named(self, axis: str) -> tuple[int, ...]:
+        """Atoms of an axis, or of the part of one, of this name: ``x`` or ``x:(1)8``."""
+        return self.atoms_of[axis] if axis in self.atoms_of else self.atoms_for(AxisRef.from_text(axis))
+
     def axes_text(self, atoms: Sequence[int]) -> str:
         """The axes that these atoms make up, as text: ``"x", "y":(1)2``."""
         return ", ".join(str(r) for r in self.refs(atoms))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import combinations, permutations, product
 from math import prod
 
@@ -65,6 +66,33 @@ def every_step(layout: Layout, partial: Sequence[int], mesh: AtomMesh) -> list[S
     return out
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What restrictions leave out: atoms over which nothing is sent, and atoms that only these values may use."""
+
+    unsent: frozenset[int] = frozenset()
+    own: frozenset[int] = frozenset()
+    values: frozenset[int] = frozenset()
+
+    def still(self, value: int) -> frozenset[int]:
+        """Atoms that a value is not cut by, no partial sum over, and not moved by."""
+        return frozenset() if value in self.values else self.own
+
+    def lies(self, value: int, layout: Layout) -> bool:
+        """Whether a value may lie so."""
+        return self.still(value).isdisjoint((*(a for d in layout.dims for a in d), *layout.unreduced))
+
+    def takes(self, op: Op, placement: Placement) -> bool:
+        """Whether an op may be placed so."""
+        rule = op.rule
+        assert rule is not None
+        return (
+            self.unsent.isdisjoint(placement.combine_atoms(rule))
+            and all(self.lies(v, placement.operand(rule, k)) for k, v in enumerate(op.operands))
+            and all(self.lies(v, placement.result(rule, k)) for k, v in enumerate(op.results))
+        )
+
+
 class Reshards:
     """Seconds between all layouts of a type, by Dijkstra from every layout."""
 
@@ -76,6 +104,7 @@ class Reshards:
         prices: StepPrices,
         still: frozenset[int] = frozenset(),
         share: Callable[[str], float] = lambda kind: 1.0,
+        unsent: frozenset[int] = frozenset(),
     ) -> None:
         self.shape = type_.shape
         self.layouts = every_layout(type_.shape, mesh, partial)
@@ -90,7 +119,8 @@ class Reshards:
             following[lay] = []
             for step in every_step(lay, partial, mesh):
                 after = step.apply(lay)
-                if after in known and still.isdisjoint(step.atoms):
+                barred = still if step.kind in (StepKind.SLICE, StepKind.MASK) else still | unsent
+                if after in known and barred.isdisjoint(step.atoms):
                     seconds = prices.step_s(step.kind, step.atoms, held[lay], held[after])
                     following[lay].append((after, seconds * share(step.kind)))
         self.seconds = {lay: self._from(lay, following) for lay in self.layouts}

@@ -13,7 +13,7 @@ from itertools import permutations
 from math import prod
 
 import numpy as np
-from every_choice import Reshards, every_layout, every_placement, has_all, holds, partial_sums
+from every_choice import Kept, Reshards, every_layout, every_placement, has_all, holds, partial_sums
 
 from autoshard.constraints import MatchedPin
 from autoshard.costs.fusion import Fusion
@@ -79,15 +79,16 @@ def cheapest(
     fixed: Sequence[Fixed] = (),
     manual: Manual | None = None,
     shares: Callable[[str, int, int], float] = lambda kind, value, op: 1.0,
+    kept: Kept | None = None,
     most: int = MOST_PLANS,
 ) -> Best:
     """Exhaustive search: one axis of the big table per input and op, the rest is minimised in closed form.
 
     groups: inputs ("value", id) and outputs ("output", slot) of equal layouts; those outputs are axes of the table too.
     fixed: placements that hold. shares: of a kind of collective on a value around an op (-1: all its uses, or an
-    output) what counts of its seconds.
+    output) what counts of its seconds. kept: what restrictions leave out.
     """
-    question = _Question(program, mesh, prices, fusion, liveness, pins, fixed, manual, shares)
+    question = _Question(program, mesh, prices, fusion, liveness, pins, fixed, manual, shares, kept or Kept())
     tied = {index for members in groups for kind, index in members if kind == "output"}
     states = _states(question, tied)
     plans = prod(len(listed) for listed in states.listed)
@@ -120,6 +121,7 @@ class _Question:
     fixed: Sequence[Fixed]
     manual: Manual | None
     shares: Callable[[str, int, int], float]
+    kept: Kept
 
     @cached_property
     def partial(self) -> dict[int, set[int]]:
@@ -142,13 +144,13 @@ class _Question:
     @cached_property
     def orders(self) -> list[tuple[int, ...]]:
         """Orders of atoms within a dimension: the mesh's, those in which axes of other sizes change places, and those
-        in which what is stated may go on. Where statements name parts of axes, or are on another mesh: all, and parts
-        are axes.
+        in which what is stated may go on. Where statements name parts of axes, or are on another mesh, or there are
+        restrictions: all, and parts are axes.
         """
         atoms = tuple(range(len(self.mesh.atoms)))
         stated = self.stated
         apart = {ref.name for sharding in stated for ref in sharding.axes_used() if ref.is_sub_axis}
-        if any(pin.mesh for pin in self.pins):
+        if any(pin.mesh for pin in self.pins) or self.kept != Kept():
             apart |= {name for name, own in self.mesh.atoms_of.items() if len(own) > 1}
         first = {atoms: None}
         cutting = self.axes(apart)
@@ -185,13 +187,14 @@ class _Question:
     def layouts(self, value: int, pins: Sequence[TensorSharding], wanted: Sequence[Cut]) -> list[Layout]:
         """The layouts of an input or an output that satisfy pins and have the cuts that are wanted."""
         every = every_layout(self.program.type_of(value).shape, self.mesh, orders=self.orders)
+        every = [lay for lay in every if self.kept.lies(value, lay)]
         return [lay for lay in every if all(holds(lay, p, self.mesh) for p in pins) and has_all(lay.dims, wanted)]
 
     def placements(self, op: Op) -> list[Placement]:
         """The placements of an op that may be."""
         every = every_placement(op, self.mesh, self.partial, self.orders)
         allowed = [p for p in every if self.manual is None or self.manual.takes(op, p, self.mesh)]
-        return [p for p in allowed if has_all(p.factors, self.fixed_at("ops", op.id))]
+        return [p for p in allowed if has_all(p.factors, self.fixed_at("ops", op.id)) and self.kept.takes(op, p)]
 
 
 @dataclass
@@ -304,7 +307,10 @@ def _uses(question: _Question, states: _States, value: int) -> tuple[Reshards, l
         key = tuple(question.shares(kind, value, op) for kind in StepKind)
         if key not in known:
             share = dict(zip(StepKind, key, strict=True)).__getitem__
-            known[key] = Reshards(program.type_of(value), partial, question.mesh, question.prices, share=share)
+            known[key] = Reshards(
+                program.type_of(value), partial, question.mesh, question.prices, question.kept.still(value), share,
+                question.kept.unsent,
+            )  # fmt: skip
         return known[key]
 
     to_form = priced(-1)
@@ -349,6 +355,8 @@ def _reshard_costs(
         best = np.minimum(best, direct)
     # or from one shared form, which is a copy unless the definition is in it already
     for form in every if shared else ():
+        if not question.kept.lies(value, form):
+            continue
         if not has_all(form.dims, wanted) or not all(holds(form, p, question.mesh) for p in pins):
             continue
         copy = np.array([0.0 if lay == form else question.held(value, form) * MEMORY_PRICE for lay in layouts])

@@ -12,8 +12,8 @@ from autoshard.constraints.restrictions.restriction import (
     Restricting,
     Restriction,
     axis_given,
-    known_axes,
     part_of,
+    parts_of_axes,
     patterns_given,
 )
 from autoshard.constraints.statement import LayoutCheck, Place
@@ -25,7 +25,7 @@ from autoshard.sharding.mesh import Mesh
 
 @dataclass(frozen=True, slots=True)
 class AxisOnly(Restricting):
-    """The mesh axis is used for these values only.
+    """The mesh axis, or part of one (``x:(1)2``), is used for these values only.
 
     No other array is cut by it or is a partial sum over it, neither in memory nor on its way into an op.
 
@@ -53,7 +53,7 @@ class AxisOnly(Restricting):
 
     def match(self, addresses: Addresses, mesh: Mesh) -> "MatchedAxisOnly":
         """The statement with the values that it is about in one program."""
-        axes = known_axes(self, (self.axis,), mesh)
+        axes = parts_of_axes(self, (self.axis,), mesh)
         part = part_of(self, tuple(self.patterns), addresses)
         return MatchedAxisOnly(text=str(self), part=part, axes=axes, source=self.source, written=self.written)
 
@@ -75,7 +75,7 @@ class MatchedAxisOnly(Restriction):
         self, program: Program, mesh: AtomMesh, ties: Mapping[int, int]
     ) -> Callable[[Place], LayoutCheck | None]:
         """The axis is unused everywhere but at the named values, their outputs, and outputs that replace its inputs."""
-        atoms = frozenset(a for name in self.axes for a in mesh.atoms_of[name])
+        atoms = frozenset(a for name in self.axes for a in mesh.atoms_named(name))
         may_use = self._may_use(program, ties)
 
         def unused(layout: Layout) -> bool:
@@ -120,7 +120,7 @@ class AxisOnlySection(Section):
     """A mesh axis that only these values may use."""
 
     axis: str
-    """The mesh axis."""
+    """The mesh axis, or a part of it, `x:(1)2`."""
     patterns: Patterns
     """The values that it may cut."""
 

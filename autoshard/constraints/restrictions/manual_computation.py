@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, Field
 
+from autoshard.constraints.axes_named import whole_axis_named
 from autoshard.constraints.in_config import Axes, ConfigKey, Patterns, Section
 from autoshard.constraints.kind import Kind
 from autoshard.constraints.manual.borders import REPLICATED, Sharding, Stated, assigned, complete
@@ -26,7 +27,7 @@ from autoshard.constraints.restrictions.restriction import (
     part_of,
 )
 from autoshard.constraints.statement import KeyPath, LayoutCheck, Matched, Member, Place, PlacementCheck
-from autoshard.errors import InputError, ShardingError, listing
+from autoshard.errors import InputError, ShardingError
 from autoshard.program.program import Op, Program
 from autoshard.program.schedule import Use
 from autoshard.sharding.layout import AtomMesh, Layout
@@ -115,8 +116,10 @@ class ManualComputation(Restricting):
     def config_faults(cls, entry: Any, path: KeyPath, mesh: Mesh) -> Iterator[tuple[KeyPath, str]]:
         """Axes that the mesh lacks, and shardings that cannot be read."""
         for axis in entry.axes:
-            if axis not in mesh.axis_names:
-                yield (*path, "axes"), f"the mesh has no axis {axis!r}; {listing(axis, mesh.axis_names)}"
+            try:
+                whole_axis_named(axis, mesh)
+            except ShardingError as error:
+                yield (*path, "axes"), str(error)
         for key in ("in_shardings", "out_shardings"):
             border = getattr(entry, key)
             for name, text in border.items() if isinstance(border, dict) else enumerate(border):
@@ -137,7 +140,7 @@ class ManualComputation(Restricting):
         its value, and where the ops of the region cannot be local.
         """
         program, what = addresses.program, self.where
-        axes = known_axes(self, in_order(self.axes, mesh), mesh)
+        axes = in_order(known_axes(self, self.axes, mesh), mesh)
 
         def check(pattern: str, match: Match) -> None:
             if not match.any_rank:

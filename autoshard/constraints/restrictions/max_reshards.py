@@ -15,8 +15,8 @@ from autoshard.constraints.restrictions.restriction import (
     Restricting,
     Restriction,
     axis_given,
-    known_axes,
     part_of,
+    parts_of_axes,
     pattern_given,
 )
 from autoshard.constraints.statement import MostReshards
@@ -29,8 +29,9 @@ class MaxReshards(Restricting):
     """At most `limit` reshards: places of the program where a value changes its layout.
 
     Each use that takes a value in another layout counts, and each value whose uses share another layout; the body of a
-    loop counts once. axis: only reshards that move this mesh axis count. pattern: only those in this part of the
-    program (as in `NoCollective`; what moves once for several uses counts once, where one of them is there).
+    loop counts once. axis: only reshards that move this mesh axis, or part of one (``x:(1)2``), count. pattern: only
+    those in this part of the program (as in `NoCollective`; what moves once for several uses counts once, where one of
+    them is there).
 
     >>> str(MaxReshards(3, axis="model"))
     'at most 3 reshards over model'
@@ -62,7 +63,7 @@ class MaxReshards(Restricting):
 
     def match(self, addresses: Addresses, mesh: Mesh) -> "MatchedMaxReshards":
         """The statement with its part of one program."""
-        axes = known_axes(self, () if self.axis is None else (self.axis,), mesh)
+        axes = parts_of_axes(self, () if self.axis is None else (self.axis,), mesh)
         part = part_of(self, (self.pattern,), addresses, of_ops=True, may_be_whole=True)
         return MatchedMaxReshards(
             text=str(self), part=part, axes=axes, source=self.source, written=self.written, limit=self.limit
@@ -97,7 +98,7 @@ class MaxReshardsSection(Section):
     limit: Annotated[int, Field(ge=0)]
     """How many at most."""
     axis: str | None = None
-    """Count those over this mesh axis only."""
+    """Count those over this mesh axis only, or over a part of it, `x:(1)2`."""
     pattern: str = EVERYTHING
     """Count those of these values only."""
 

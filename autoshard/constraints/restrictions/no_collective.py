@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Self
 
+from autoshard.constraints.axes_named import refs_of
 from autoshard.constraints.in_config import ConfigKey, Section, mapping_or
 from autoshard.constraints.kind import Kind
 from autoshard.constraints.patterns import Addresses
@@ -13,9 +14,9 @@ from autoshard.constraints.restrictions.restriction import (
     Restricting,
     Restriction,
     axis_given,
-    known_axes,
     no_combining,
     part_of,
+    parts_of_axes,
     pattern_given,
 )
 from autoshard.constraints.statement import PlacementCheck
@@ -28,7 +29,7 @@ from autoshard.sharding.mesh import Mesh
 
 @dataclass(frozen=True, slots=True)
 class NoCollective(Restricting):
-    """No collective over this mesh axis where the values of the pattern are made or used.
+    """No collective over this mesh axis, or part of one (``x:(1)2``), where the values of the pattern are made or used.
 
     A pattern of lines or primitives is about those ops (loops with all ops inside): about the reshards of their
     operands and the reductions inside of them. Every pattern is about the reshards of the values that it addresses.
@@ -59,7 +60,7 @@ class NoCollective(Restricting):
 
     def match(self, addresses: Addresses, mesh: Mesh) -> "MatchedNoCollective":
         """The statement with its part of one program."""
-        axes = known_axes(self, (self.axis,), mesh)
+        axes = parts_of_axes(self, (self.axis,), mesh)
         part = part_of(self, (self.pattern,), addresses, of_ops=True, may_be_whole=True)
         return MatchedNoCollective(text=str(self), part=part, axes=axes, source=self.source, written=self.written)
 
@@ -73,7 +74,7 @@ class MatchedNoCollective(Restriction):
     def check(self, program: Program) -> None:
         """Raise `InfeasibleError` where a `shard_map` of the program has such a collective of its own."""
         for op, outer in program.walk():
-            if "collective" not in op.attrs or not set(op.attrs["axes"]) & set(self.axes):
+            if "collective" not in op.attrs or not set(op.attrs["axes"]) & {ref.name for ref in refs_of(self.axes)}:
                 continue
             around = {o.id for o in outer if o.kind == "shard_map"}
             if around and (self.part.whole or op.id in self.ops or around & set(self.ops)):
@@ -98,7 +99,7 @@ class NoCollectiveSection(Section):
     """A mesh axis without collectives, everywhere or in a part of the program."""
 
     axis: str
-    """The mesh axis."""
+    """The mesh axis, or a part of it, `x:(1)2`."""
     pattern: str = EVERYTHING
     """Values at which it holds."""
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field
 
+from autoshard.constraints.axes_named import refs_of
 from autoshard.constraints.in_config import Axes, ConfigKey, Section, mapping_or
 from autoshard.constraints.kind import Kind
 from autoshard.constraints.patterns import Addresses
@@ -14,13 +15,12 @@ from autoshard.constraints.restrictions.restriction import (
     Restricting,
     Restriction,
     axis_given,
-    known_axes,
     part_of,
+    parts_of_axes,
     pattern_given,
 )
 from autoshard.constraints.statement import Member
 from autoshard.program.program import Program
-from autoshard.sharding.axis import AxisRef
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 
@@ -29,8 +29,8 @@ from autoshard.sharding.tensor_sharding import TensorSharding
 class Replicated(Restricting):
     """No dimension of these values is cut by one of `axes` (by any axis where none are given).
 
-    This is about inputs as they are stored, outputs as they are handed back, and other values in the form that their
-    uses share.
+    axes: mesh axes, or parts of them (``x:(1)2``). This is about inputs as they are stored, outputs as they are handed
+    back, and other values in the form that their uses share.
 
     >>> str(Replicated("params/*/scale"))
     'replicated params/*/scale'
@@ -59,7 +59,7 @@ class Replicated(Restricting):
 
     def match(self, addresses: Addresses, mesh: Mesh) -> "MatchedReplicated":
         """The statement with its values in one program."""
-        axes = known_axes(self, self.axes, mesh)
+        axes = parts_of_axes(self, self.axes, mesh)
         part = part_of(self, (self.pattern,), addresses)
         return MatchedReplicated(text=str(self), part=part, axes=axes, source=self.source, written=self.written)
 
@@ -74,7 +74,7 @@ class MatchedReplicated(Restriction):
         """The sharding that the statement demands of a value of this rank."""
         if not self.axes:
             return TensorSharding.closed(rank)
-        return TensorSharding(None, TensorSharding.open(rank).dims, tuple(AxisRef(a) for a in self.axes))
+        return TensorSharding(None, TensorSharding.open(rank).dims, refs_of(self.axes))
 
     def claims(self, program: Program) -> list[tuple[Member, TensorSharding]]:
         """The demanded sharding of every value and output."""
@@ -93,7 +93,7 @@ class ReplicatedSection(Section):
     pattern: str
     """Path, tag, source lines, primitive or scope of the values."""
     axes: Axes = Field(default_factory=list)
-    """Mesh axes that cut none of them; all where none are given."""
+    """Mesh axes, and parts of them such as `x:(1)2`, that cut none of them; all where none are given."""
 
 
 KIND = Kind(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from autoshard.constraints.axes_named import axes_named, parts_in, refs_of, whole_axis_named
 from autoshard.constraints.patterns import Addresses, Match
 from autoshard.constraints.statement import Matched, Member, PlacementCheck, Statement, members_of, with_place
 from autoshard.errors import InputError, ShardingError
@@ -15,6 +16,7 @@ from autoshard.program.program import Op
 from autoshard.program.schedule import PROGRAM, Use
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.tensor_sharding import TensorSharding
 
 EVERYTHING = "**"
 """The pattern of the whole program."""
@@ -66,7 +68,8 @@ class Part:
 class Restriction(Matched):
     """Base of restrictions that are matched to one program.
 
-    text: in the user's words. part: what the restriction is about. axes: mesh axes that it names.
+    text: in the user's words. part: what the restriction is about. axes: mesh axes that it names, and parts of axes
+    (``x:(1)2``).
     """
 
     text: str
@@ -104,6 +107,12 @@ class Restriction(Matched):
     def members(self) -> tuple[Member, ...]:
         """The values and outputs that the restriction is about."""
         return members_of(self.values, self.outputs)
+
+    @property
+    def shardings(self) -> tuple[TensorSharding, ...]:
+        """A sharding with the parts of axes that the restriction names, none where it names whole axes."""
+        parts = parts_in(refs_of(self.axes))
+        return (TensorSharding(None, (), parts),) if parts else ()
 
     def to_dict(self) -> dict[str, Any]:
         """The restriction as an entry of ``statements`` in plan.json. Every one has a limit and a direction there."""
@@ -154,15 +163,20 @@ def axis_given(axis: Any, what: str) -> str:
 # -- matching them to a program ------------------------------------------------------------------------------------
 
 
+def parts_of_axes(statement: Restricting, axes: Iterable[str], mesh: Mesh) -> tuple[str, ...]:
+    """The axes, and parts of axes, that a statement names; `ShardingError` for those that the mesh lacks."""
+    try:
+        return axes_named(axes, mesh)
+    except ShardingError as error:
+        raise ShardingError(f"{statement.where}: {error}") from None
+
+
 def known_axes(statement: Restricting, axes: Iterable[str], mesh: Mesh) -> tuple[str, ...]:
-    """The axes that a statement names; `ShardingError` for one that the mesh lacks."""
-    axes = tuple(axes)
-    for axis in axes:
-        if axis not in mesh.axis_names:
-            raise ShardingError(
-                f"{statement.where}: the mesh has no axis {axis!r}; its axes are {', '.join(mesh.axis_names)}"
-            )
-    return axes
+    """The whole axes that a statement names; `ShardingError` for one that the mesh lacks."""
+    try:
+        return tuple(whole_axis_named(axis, mesh).name for axis in axes)
+    except ShardingError as error:
+        raise ShardingError(f"{statement.where}: {error}") from None
 
 
 def part_of(
@@ -216,7 +230,7 @@ def no_combining(part: Part, axes: Iterable[str], mesh: AtomMesh) -> Callable[[O
     These are all-reduces of results combined by max or min, and exchanges of edges.
     """
     inside = set(part.ops)
-    atoms = frozenset(a for name in axes for a in mesh.atoms_of[name])
+    atoms = frozenset(a for name in axes for a in mesh.atoms_named(name))
 
     def check(op: Op) -> PlacementCheck | None:
         rule = op.rule

@@ -10,11 +10,12 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from autoshard.verify.plan.flow import COLLECTIVES, Flow, UseKey, Way
-from autoshard.verify.plan.layout import Atoms, Holding
+from autoshard.verify.plan.layout import Atoms, Holding, Impossible
 from autoshard.verify.plan.program import PROGRAM_OP, Findings, Node
 
 KINDS = ("replicated", "axis_only", "no_collective", "max_reshards", "barrier")
 _LINE = re.compile(r"^(?P<file>[^@]*[^/@:]):(?P<line>\d+)(?:-(?P<last>\d+))?(?:/(?P<kind>[^/]+))?$")
+_PART = re.compile(r"^\((\d+)\)(\d+)$")
 _SOURCE = re.compile(r"^(?P<file>.*?):(?P<line>\d+)\b")
 
 
@@ -125,11 +126,11 @@ def check_restriction(statement: Any, flow: Flow, findings: Findings) -> None:
     told = (list(statement["values"]), list(statement["outputs"]))
     if told != (sorted(part.values), sorted(part.slots)):
         findings.add("statements", f"{what} addresses other values than the statement lists")
-    unknown = [axis for axis in statement["axes"] if axis not in flow.mesh.whole]
-    if unknown:
-        findings.add("statements", f"{what}: the mesh has no axis {unknown[0]!r}")
+    try:
+        atoms = frozenset(a for axis in statement["axes"] for a in named_atoms(axis, flow.mesh))  # none of size 1
+    except Impossible as error:
+        findings.add("statements", f"{what}: {error}")
         return
-    atoms = frozenset(a for axis in statement["axes"] for a in flow.mesh.of(axis))  # none of an axis of size 1
     all_atoms = frozenset(range(len(flow.mesh.sizes)))
     if kind == "replicated":
         _replicated(what, part, atoms if statement["axes"] else all_atoms, flow, findings)
@@ -141,6 +142,17 @@ def check_restriction(statement: Any, flow: Flow, findings: Findings) -> None:
         count = sum(1 for _ in _reshards(part, atoms if statement["axes"] else None, flow))
         if count > statement["limit"]:
             findings.add("statements", f"{what} is broken: the plan has {count}")
+
+
+def named_atoms(axis: str, mesh: Atoms) -> tuple[int, ...]:
+    """Atoms of an axis, ``x``, or of a part of one, ``x:(1)2``; `Impossible` where the mesh has none such."""
+    name, _, part = axis.partition(":")
+    sizes = _PART.match(part)
+    if not part:
+        return mesh.of(axis)
+    if sizes is None:
+        raise Impossible(f"{axis!r} names no part of an axis")
+    return mesh.of(name, int(sizes[1]), int(sizes[2]))
 
 
 def _replicated(what: str, part: Part, atoms: Collection[int], flow: Flow, findings: Findings) -> None:

@@ -258,7 +258,7 @@ def _check_config(plan: Any, findings: Findings) -> None:
         if wanted > count:
             findings.add("statements", f"the config states {key} {wanted} times, the plan has {count} such statements")
     for axis in _exclusive_axes(settings.get("axis_only")):
-        if not any(s["kind"] == "axis_only" and s["axes"] == [axis] for s in listed):
+        if not any(s["kind"] == "axis_only" and s["axes"] == [axis.strip().replace('"', "")] for s in listed):
             findings.add("statements", f"the config keeps axis {axis} for some values, the plan has no such statement")
     limit = settings.get("memory_limit")
     limit = limit.get("device") if isinstance(limit, dict) else limit
