@@ -48,6 +48,23 @@ def test_plans_as_made_are_what_was_asked_for(name: str, request: pytest.Fixture
     assert "follow from the config" in found.lines[0]
 
 
+@pytest.mark.parametrize(
+    ("key", "form"),
+    [
+        ("max_reshards", {"limit": 60, "pattern": "**"}),
+        ("max_reshards", [60]),
+        ("max_reshards", [{"limit": 60}]),
+        ("axis_only", [{"axis": "z", "patterns": ["x"]}]),
+        ("axis_only", {'"z"': ["x"]}),
+        ("replicated", [{"pattern": "x", "axes": ['"y"']}]),
+    ],
+)
+def test_a_statement_may_be_written_in_any_of_its_forms(stated: Json, key: str, form: Any) -> None:
+    plan = copy.deepcopy(stated)
+    settings(plan)[key] = form
+    assert [str(f) for f in check_plan(plan).findings] == []
+
+
 def test_there_are_sixty_one_kinds_of_change_and_no_name_twice() -> None:
     """docs/verification.md states the count."""
     assert len(CASES) == len({case.id for case in CASES}) == 61

@@ -18,6 +18,8 @@ _LISTED = (
     ("barrier", "barriers"), (MANUAL_COMPUTATION, "manual_computations"),
     ("memory_kind", "memory_kinds"),
 )  # fmt: skip
+_BY_PATTERN = ("memory_kind",)
+"""Kinds of which a config may have a mapping from patterns; a mapping of another kind is one statement."""
 _DIM = r"\{[^{}]*\}(?:p\d+)?"
 _PIN = re.compile(rf"^(?:<@[^,]+, *)?\[(?P<dims>(?:{_DIM}(?:, *{_DIM})*)?)\](?P<rest>(?:,? *\w+=\{{[^{{}}]*\}})*)>?$")
 _AXIS = re.compile(r'"(?P<name>[^"]+)"(?::\((?P<before>\d+)\)(?P<size>\d+))?')
@@ -253,7 +255,8 @@ def _check_config(plan: Any, findings: Findings) -> None:
     listed = [s for s in plan["statements"] if s["kind"] in (*KINDS, MANUAL_COMPUTATION, "memory_kind")]
     for kind, key in _LISTED:
         stated = settings.get(key)
-        wanted = len(stated) if isinstance(stated, list | dict) else 0 if stated is None else 1
+        several = isinstance(stated, list) or (isinstance(stated, dict) and kind in _BY_PATTERN)
+        wanted = len(stated) if several else 0 if stated is None else 1
         count = sum(1 for s in listed if s["kind"] == kind)
         if wanted > count:
             findings.add("statements", f"the config states {key} {wanted} times, the plan has {count} such statements")
