@@ -5,44 +5,16 @@ two at the greatest common divisor with the factor that asks for it most.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from math import gcd
 
-from autoshard.errors import InputError
 from autoshard.program.program import Program
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.mesh import Mesh
-from autoshard.sharding.tensor_sharding import TensorSharding
 
 _ASKING = frozenset({"dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general"})
 MAX_SPLIT_AXIS = 64
 """Axes with more devices than this are not split unasked; a mesh can always name the parts itself."""
-
-
-def stated_splits(shardings: Iterable[TensorSharding], mesh: Mesh) -> dict[str, tuple[int, ...]]:
-    """How axes must be split for the sub-axes that shardings name.
-
-    >>> pin = TensorSharding.from_text('[{"x":(2)4}, {}]')
-    >>> stated_splits([pin], Mesh.from_dict({"x": 16}))
-    {'x': (2, 4, 2)}
-    """
-    cuts: dict[str, set[int]] = {}
-    for sharding in shardings:
-        listed = [ref for dim in sharding.dims for ref in dim.axes]
-        for ref in (*listed, *sharding.replicated, *sharding.unreduced):
-            if ref.pre_size is not None and ref.size is not None:
-                cuts.setdefault(ref.name, set()).update((ref.pre_size, ref.pre_size * ref.size))
-    out: dict[str, tuple[int, ...]] = {}
-    for axis, boundaries in cuts.items():
-        points = sorted({1, *boundaries, mesh.axis_size(axis)})
-        if any(b % a for a, b in pairwise(points)):
-            raise InputError(
-                f'sub-axes of "{axis}" are stated that do not fit together: they cut it after {sorted(boundaries)} of '
-                f"{mesh.axis_size(axis)} parts, and each of these must divide the next"
-            )
-        out[axis] = tuple(b // a for a, b in pairwise(points))
-    return out
 
 
 def choose_atoms(
@@ -56,7 +28,7 @@ def choose_atoms(
     An axis of size n is split into (g, n/g) where a shardable factor of a matmul or convolution has size f and
     ``g = gcd(n, f)`` is neither 1 nor n. Where no such factor needs it, a reshape may ask for a split if one of its
     dimensions ends with the factor (64 rows cut by 16 become 8 x 8 cut by 8 and 2). Axes that a `shard_map` of the user
-    runs over stay whole. stated: the parts of axes that statements name (`stated_splits`), each split as an axis is.
+    runs over stay whole. stated: the parts of axes that statements name, each split as an axis is.
     """
     chosen: dict[str, Sequence[int]] = dict(splits or {})
     sizes: Counter[int] = Counter()

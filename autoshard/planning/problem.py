@@ -8,7 +8,7 @@ from autoshard.costmodels.machine import Machine
 from autoshard.costs.exposure import Objective, Weights
 from autoshard.errors import UnsupportedError
 from autoshard.placements.atoms import choose_atoms
-from autoshard.planning.parts import Parts, cuts_of, parts_of_axes
+from autoshard.planning.parts import Parts, check_sub_axes, cuts_of, cuts_stated, parts_of_axes
 from autoshard.program.program import Program
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.mesh import Mesh
@@ -66,7 +66,8 @@ class Problem:
     ) -> "Problem":
         """The problem on the refined mesh: axes are split as statements and `sub_axes` say, as the meshes are that
         statements are on (`planning.parts`), and as the program needs; with an empty `sub_axes` as statements say only.
-        Raises `UnsupportedError` where one is split that a `shard_map` of the program runs over.
+        Raises `InputError` where these do not fit together, `UnsupportedError` where an axis is split that a
+        `shard_map` of the program runs over.
         """
         whole = sub_axes is not None and not sub_axes
         manual = {name for op, _ in program.walk() if op.kind == "shard_map" for name, _ in op.attrs["mesh_axes"]}
@@ -76,10 +77,12 @@ class Problem:
                 return cuts_of((sub_axes or {})[axis]).issuperset(cuts)
             return not whole and axis not in manual
 
+        cuts = cuts_stated(pins, restrictions, mesh)
+        check_sub_axes(sub_axes or {}, cuts, mesh)
         parts = parts_of_axes(pins, restrictions, mesh, len(program.ops), may_cut)
         stated = {**parts.named, **parts.apart}
         atoms = AtomMesh.split(mesh, stated) if whole else choose_atoms(program, mesh, sub_axes, stated)
-        _check_shard_maps(program, atoms)
+        _check_shard_maps(program, atoms, cuts)
         return Problem(
             program, atoms, machine, tuple(pins), memory_limit, trips, share_repeats, tuple(groups),
             tuple(restrictions), host_limit, device_limit,
@@ -112,8 +115,10 @@ class Problem:
         return replace(self, by_name=by_name)
 
 
-def _check_shard_maps(program: Program, mesh: AtomMesh) -> None:
-    """Raise where an axis is split that a `shard_map` of the program runs over: its body names the whole axis."""
+def _check_shard_maps(program: Program, mesh: AtomMesh, cuts: Mapping[str, Mapping[int, str]]) -> None:
+    """Raise where an axis is split that a `shard_map` of the program runs over: its body names the whole axis. cuts:
+    the statements that split axes (`cuts_stated`).
+    """
     for op in (op for op, _ in program.walk() if op.kind == "shard_map"):
         for name, _ in op.attrs["mesh_axes"]:
             parts = [mesh.names[a] for a in mesh.atoms_of.get(name, ())]
@@ -121,4 +126,5 @@ def _check_shard_maps(program: Program, mesh: AtomMesh) -> None:
                 raise UnsupportedError(
                     f"the shard_map at {op.source} runs over axis {name!r}, which statements or sub_axes split into "
                     f"{parts}; state whole axes there, or write the shard_map over axes that are these parts"
+                    + "".join(f"\n  {words}" for words in dict.fromkeys(cuts.get(name, {}).values()))
                 )

@@ -6,7 +6,6 @@ are those of planning; only what the caller changes differs.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 from autoshard.constraints import (
@@ -24,11 +23,11 @@ from autoshard.costs.memory import doubts
 from autoshard.errors import ShardingError, UnsupportedError
 from autoshard.formulation.assign import assignment_of
 from autoshard.formulation.domains import satisfies
-from autoshard.placements.atoms import stated_splits
 from autoshard.plan_record import AskedRecord, PlanRecord, ToldChange, ToldLimit, ToldOptions
 from autoshard.planning import Decision, Model, Problem, answer, build_model, notes_on_parts
 from autoshard.planning.named_stages import named_stages
 from autoshard.planning.over_links import decide_over_links
+from autoshard.planning.parts import Splits, cuts_stated, with_cuts
 from autoshard.planning.sharing import unpriced
 from autoshard.planning.stages import StagePlan, decide_staged, stated_stages
 from autoshard.program.as_json import plain
@@ -39,7 +38,6 @@ from autoshard.request.placed_arrays import notes_on_uneven
 from autoshard.search.strategy import decide_by, settled
 from autoshard.search_options import RECORDED, SearchOptions
 from autoshard.sharding.layout import AtomMesh, Layout
-from autoshard.sharding.tensor_sharding import TensorSharding
 from autoshard.strategies.choice import SEARCHES, StrategyName
 
 KEEP: Any = object()
@@ -102,7 +100,7 @@ def problem_of(plan: AskedRecord, changed: Changed | None = None) -> Problem:
     limit = limit_of(plan) if changed.memory_limit is KEEP else changed.memory_limit
     return Problem.make(
         program, plan.atoms.mesh, plan.machine if changed.machine is None else changed.machine, pins=every,
-        memory_limit=limit, sub_axes=_splits(plan.atoms, [p.sharding for p in every]), trips=plan.trips,
+        memory_limit=limit, sub_axes=_splits(plan.atoms, every, restrictions), trips=plan.trips,
         groups=groups, restrictions=restrictions,
         share_repeats=_shares(plan),
         device_limit=changed.memory_limit is KEEP and limit_of_device(plan),
@@ -116,29 +114,21 @@ def _shares(plan: AskedRecord) -> bool:
     return isinstance(plan, PlanRecord) and plan.sharing is not None if told is None else told
 
 
-def _splits(mesh: AtomMesh, shardings: Sequence[TensorSharding]) -> Mapping[str, Sequence[int]]:
-    """Sizes of the sub-axes by axis: those of the plan, cut further where shardings ask for it."""
+def _splits(mesh: AtomMesh, pins: Sequence[MatchedPin], restrictions: Sequence[Restriction]) -> Splits:
+    """Sizes of the sub-axes by axis: those of the plan, cut further where statements ask for it."""
     known = {name: tuple(mesh.sizes[a] for a in atoms) for name, atoms in mesh.atoms_of.items()}
     out = dict(known)
-    for axis, parts in stated_splits(shardings, mesh.mesh).items():
-        points = sorted(_cuts(known[axis]) | _cuts(parts))
-        if any(b % a for a, b in pairwise(points)):
+    for axis, cuts in cuts_stated(pins, restrictions, mesh.mesh).items():
+        parts = with_cuts(known[axis], cuts)
+        if parts is None:
             raise ShardingError(
-                f'sub-axes of "{axis}" do not fit together: the plan cuts it into {list(known[axis])}, the sharding '
-                f"asked for into {list(parts)}"
+                f'the plan splits axis "{axis}" of {mesh.mesh.axis_size(axis)} devices into the parts '
+                f"{list(known[axis])}, and these do not fit:\n  "
+                + "\n  ".join(dict.fromkeys(cuts.values()))
+                + "\nask for parts that end where those of the plan do, or plan again with this as a statement"
             )
-        out[axis] = tuple(b // a for a, b in pairwise(points))
+        out[axis] = parts
     return out
-
-
-def _cuts(parts: Sequence[int]) -> set[int]:
-    """Where parts of an axis begin and end, as products of the sizes before: ``(2, 4)`` gives 1, 2 and 8."""
-    points = {1}
-    size = 1
-    for part in parts:
-        size *= part
-        points.add(size)
-    return points
 
 
 def options_of(plan: PlanRecord) -> SearchOptions:

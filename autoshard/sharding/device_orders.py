@@ -81,8 +81,8 @@ def translate(sharding: TensorSharding, other: Mesh, mesh: Mesh) -> Translated:
 
 @lru_cache(maxsize=256)
 def cuts_by(other: Mesh, mesh: Mesh) -> Mapping[str, frozenset[int]]:
-    """After how many parts of it the axes of another mesh over the same devices cut each axis of `mesh`, the whole
-    axis left out. Axes of the other mesh that follow no parts of these cut none.
+    """Into how many blocks axes of `mesh` are split where axes of another mesh over the same devices begin or end.
+    Axes of the other mesh that follow no parts of these split none.
 
     >>> cuts_by(Mesh.from_dict({"a": 2, "b": 4}), Mesh.from_dict({"x": 8}))
     {'x': frozenset({2})}
