@@ -1,7 +1,8 @@
 """Faults of a config that its schema cannot see: keys that do not go together, and words without a meaning."""
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from autoshard.constraints.in_config import ConfigKey
 from autoshard.devices import MAX_SIMULATED_DEVICES
 from autoshard.errors import InputError, listing
 from autoshard.request.mesh_sizes import MAX_DEVICES
+from autoshard.sharding.mesh import Mesh
 from autoshard.units import MemoryAmount
 
 if TYPE_CHECKING:
@@ -154,7 +156,24 @@ def _statement_faults(config: "Config") -> Iterator[tuple[KeyPath, str]]:
             continue
         for index, entry in enumerate(config.settings.statements_of(kind)):
             path = entry_path(config.document, kind.config, index, entry)
-            yield from kind.stated.config_faults(entry, path, config.mesh)
+            yield from _on_every_mesh(config, partial(kind.stated.config_faults, entry, path))
+
+
+def _on_every_mesh(
+    config: "Config", faults_on: Callable[[Mesh], Iterator[tuple[KeyPath, str]]]
+) -> list[tuple[KeyPath, str]]:
+    """Faults on the mesh of a config; where its sizes are open, none if there are sizes without any."""
+    first = list(faults_on(config.mesh))
+    if not first or config.mesh_search is None:
+        return first
+    sizes, differ = config.mesh_search.sizes(), False
+    for one in sizes:
+        others = list(faults_on(Mesh.from_dict(one)))
+        if not others:
+            return []
+        differ = differ or others != first
+    hint = f"; that is on {config.mesh}, and none of the {len(sizes)} meshes that are searched fits" if differ else ""
+    return [(path, text + hint) for path, text in first]
 
 
 def _priority_faults(config: "Config") -> Iterator[tuple[KeyPath, str]]:

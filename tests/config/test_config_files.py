@@ -268,3 +268,21 @@ def test_what_a_jit_around_the_function_donates_is_donated_unless_the_config_say
     text = 'function: "donating:step"\nargs: {w: "float32[4]", x: "float32[4]"}\nmesh: {data: 2}\nhardware: tpu_v5e\n'
     problem = build_problem(load_config(written(tmp_path, text + line)))
     assert trace(problem.function, *problem.specs, donate_argnums=problem.donate_argnums).program.donated == donated
+
+
+SEARCHED = "model: mlp\nhardware: tpu_v5e\nmesh: {devices: 8, axes: [data, model]}\n"
+
+
+@pytest.mark.parametrize("line", ["pins: {batch/x: '[{?}, {\"model\":(1)2, ?}]'}", 'no_collective: ["model:(1)2"]'])
+def test_a_part_of_an_axis_of_open_size_need_only_fit_some_of_the_meshes(tmp_path: Path, line: str) -> None:
+    assert load_config(written(tmp_path, SEARCHED + line + "\n")).mesh_search is not None
+
+
+def test_a_part_that_fits_none_of_the_meshes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"c\.yaml:4:17: .*none of the 4 meshes that are searched fits"):
+        load_config(written(tmp_path, SEARCHED + 'no_collective: ["model:(1)3"]\n'))
+
+
+def test_what_no_size_can_mend_is_told_as_for_one_mesh(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"the mesh has no axis 'tensor'; Choices: data, model$"):
+        load_config(written(tmp_path, SEARCHED + "no_collective: [tensor]\n"))
