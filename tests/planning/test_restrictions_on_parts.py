@@ -83,6 +83,13 @@ def test_a_saved_plan_names_the_part_as_the_mesh_does(tmp_path: Path) -> None:
     assert check_plan(Plan.load(tmp_path / "plan.json").to_dict()).ok
 
 
+@pytest.mark.parametrize("axis", ["y:(1)3", "y:(3)2", "y:(1)1", "y:(0)2", "y:(8)2", "y:1", "y:", "z:(1)2", "z", ""])
+def test_a_plan_file_that_names_no_part_of_its_axes_does_not_verify(axis: str) -> None:
+    data = planned(Replicated("x", [PART])).to_dict()
+    data["statements"][0]["axes"] = [axis]
+    assert any(str(f).startswith("statements") for f in check_plan(data).findings)
+
+
 @pytest.mark.parametrize(
     ("named", "kept"),
     [

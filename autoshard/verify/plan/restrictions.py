@@ -150,7 +150,7 @@ def named_atoms(axis: str, mesh: Atoms) -> tuple[int, ...]:
     sizes = _PART.match(part)
     if not part:
         return mesh.of(axis)
-    if sizes is None:
+    if sizes is None or int(sizes[2]) < 2:
         raise Impossible(f"{axis!r} names no part of an axis")
     return mesh.of(name, int(sizes[1]), int(sizes[2]))
 
