@@ -98,6 +98,22 @@ def notes_on_parts(problem: Problem) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def limits_of_refusals(problem: Problem) -> tuple[str, ...]:
+    """A line for refusals where parts of axes that statements speak of are too many to be axes of their own: of what
+    plans the refusal is proved.
+    """
+    parts = problem.parts()
+    axes = dict.fromkeys((*parts.together, *parts.unused))
+    if not axes:
+        return ()
+    ops = len(problem.program.ops)
+    return (
+        f"this is proved of plans in which the parts of {', '.join(axes)} that statements speak of are no axes of "
+        f"their own, since a program of {ops} ops has too many axes and parts for that: a plan on a mesh which has "
+        "them as axes may exist (docs/limits.md)",
+    )
+
+
 def _alike(machine: Machine, axes: Sequence[str]) -> list[tuple[str, str]]:
     """Pairs of axes, in the order of the mesh, that have the same size and go over the same links."""
     links = {

@@ -9,6 +9,7 @@ from typing import Any
 
 from autoshard.costs.memory import headroom
 from autoshard.errors import InfeasibleError, NotFoundError
+from autoshard.planning.axis_orders import limits_of_refusals
 from autoshard.planning.least_memory import Least, Tensor
 from autoshard.planning.no_plan import limit_words, none_within
 from autoshard.planning.problem import Problem
@@ -38,6 +39,15 @@ def contradiction(
     subsets = Subsets(problem)
     if not proved and not subsets.surely_none:
         return _none_found(problem, subsets, achieved_bytes, reason, seconds)
+    error = _none(problem, subsets, achieved_bytes, reason, seconds)
+    error.args = ("\n".join((str(error), *limits_of_refusals(problem))),)
+    return error
+
+
+def _none(
+    problem: Problem, subsets: Subsets, achieved_bytes: int | None, reason: str, seconds: float | None
+) -> InfeasibleError:
+    """Proved: which statements are at odds, and with the memory limit what would make room."""
     smallest = subsets.smallest()
     cited = [problem.statements[n].cited for n in smallest.statements]
     if smallest.with_limit:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import pytest
 from plan_cases import f32, mlp
 
@@ -11,6 +12,7 @@ from autoshard.api.plans import Plan
 from autoshard.config import ConfigError, load_config
 from autoshard.constraints.axes_named import axes_named, refs_of
 from autoshard.errors import InfeasibleError, ShardingError, UnsupportedError
+from autoshard.planning.parts import PART_OPS
 from autoshard.sharding.mesh import Mesh
 from autoshard.verify import check_plan
 
@@ -136,6 +138,26 @@ def test_parts_of_an_axis_that_a_shard_map_runs_over_are_refused() -> None:
     inner = jax.shard_map(lambda x: jax.lax.psum(x, "x"), mesh=mesh, in_specs=P("x"), out_specs=P())
     with pytest.raises(UnsupportedError, match="runs over axis 'x', which statements or sub_axes split"):
         plan(inner, f32(64, 64), mesh=mesh, hardware="tpu_v5e", constraints=NoCollective("x:(1)2"))
+
+
+def chain(ops: int) -> Any:
+    """Two arrays, one of which goes through so many ops."""
+
+    def f(x: Any, w: Any) -> Any:
+        for _ in range(ops):
+            x = jnp.sin(x)
+        return x, w * 2
+
+    return f
+
+
+def test_a_refusal_says_where_parts_were_too_many_to_be_axes() -> None:
+    """Cut by the rest of x beside y and z, x fits; in a program of many ops that is not tried."""
+    asked: dict[str, Any] = {"mesh": {"x": 8, "y": 2, "z": 2}, "hardware": "tpu_v5p", "memory_limit": 2700}
+    stated = AxisOnly("x:(1)2", ["w"])
+    assert plan(chain(20), f32(64, 64), f32(8, 8), constraints=stated, **asked).status == "optimal"
+    with pytest.raises(InfeasibleError, match="the parts of x that statements speak of are no axes of their own"):
+        plan(chain(PART_OPS), f32(64, 64), f32(8, 8), constraints=stated, **asked)
 
 
 CONFIG = """\
