@@ -76,7 +76,7 @@ def parts_of_axes(
     """
     most = SOME_AXES + (ops <= PART_OPS)
     stated = cuts_stated(pins, restrictions, mesh)
-    named = {name: _split((mesh.axis_size(name), *stated[name])) for name in mesh.axis_names if name in stated}
+    named = {name: split_at((mesh.axis_size(name), *stated[name])) for name in mesh.axis_names if name in stated}
 
     def count(apart: Splits) -> int:
         """Axes and parts larger than 1."""
@@ -164,9 +164,9 @@ def cuts_of(parts: Iterable[int]) -> set[int]:
 def with_cuts(parts: Sequence[int], cuts: Collection[int]) -> tuple[int, ...] | None:
     """Parts of an axis with these cuts too; None where they do not fit together."""
     ends = sorted({1, *cuts_of(parts), *cuts})
-    return None if any(b % a for a, b in pairwise(ends)) else _split(ends)
+    return None if any(b % a for a, b in pairwise(ends)) else split_at(ends)
 
 
-def _split(ends: Iterable[int]) -> tuple[int, ...]:
+def split_at(ends: Iterable[int]) -> tuple[int, ...]:
     """The sizes of the parts that end where an axis is split into so many blocks."""
     return tuple(b // a for a, b in pairwise(sorted({1, *ends})))

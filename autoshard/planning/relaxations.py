@@ -19,6 +19,7 @@ from autoshard.placements.atoms import choose_atoms
 from autoshard.planning.decide import decide
 from autoshard.planning.least_memory import LeastMemory, Tensor
 from autoshard.planning.model import build_model, collect_loosely
+from autoshard.planning.parts import cuts_stated, split_at
 from autoshard.planning.problem import Problem
 from autoshard.planning.subsets import MinimalSet, Subsets
 from autoshard.search_options import SearchOptions
@@ -194,13 +195,16 @@ def _axis(problem: Problem, axis: str, limit: int, bound: int, searches: _Search
 
 def _with_sizes(problem: Problem, larger: dict[str, int]) -> _Try | None:
     """The problem with other sizes of axes; None where the machine has no such mesh or the statements cannot hold on
-    it.
+    it, as those on another mesh that name parts of axes do not.
     """
     mesh = problem.mesh.mesh
     sizes = {name: larger.get(name, mesh.axis_size(name)) for name in mesh.axis_names}
     try:
         machine = place_mesh(problem.machine.profile, sizes, _links(problem.machine))
-        atoms = choose_atoms(problem.program, Mesh.from_dict(sizes), {})
+        here = [pin for pin in problem.pins if not pin.mesh]
+        cuts = cuts_stated(here, problem.restrictions, Mesh.from_dict(sizes))
+        stated = {name: split_at((sizes[name], *ends)) for name, ends in cuts.items()}
+        atoms = choose_atoms(problem.program, Mesh.from_dict(sizes), {}, stated)
         return _Try.of(replace(problem, mesh=atoms, machine=machine))
     except (AutoshardError, ProfileError):
         return None

@@ -160,6 +160,13 @@ def test_a_refusal_says_where_parts_were_too_many_to_be_axes() -> None:
         plan(chain(PART_OPS), f32(64, 64), f32(8, 8), constraints=stated, **asked)
 
 
+@pytest.mark.parametrize("stated", [Pin("w", '[{"x":(1)2}, {}]'), Replicated("w", ["x:(1)2"])], ids=str)
+def test_a_larger_axis_that_makes_room_is_told_where_statements_name_parts_of_it(stated: Any) -> None:
+    asked: dict[str, Any] = {"mesh": {"x": 4}, "hardware": "tpu_v5e", "memory_limit": 6000}
+    with pytest.raises(InfeasibleError, match="a mesh axis x of 8 instead of 4: a plan with"):
+        plan(chain(1), f32(64, 64), f32(16, 16), constraints=stated, **asked)
+
+
 CONFIG = """\
 model: mlp
 mesh: {data: 2, model: 4}
