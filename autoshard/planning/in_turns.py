@@ -20,7 +20,8 @@ from autoshard.planning.steps import GUIDING, Step
 from autoshard.solver.solution import Solution
 
 _MOST_TURNS, _IDLE_TURNS, _SETS = 6, 2, 4
-"""Most turns, and how many that find no better plan are the last; in each, the states count that looked best in so many searches before."""
+"""Most turns, and how many that find no better plan are the last; in each, the states count that looked best in so many
+searches before."""
 _SHARE = 0.9
 """The part of the time left that the searches of one turn may take."""
 _LESS = 6
