@@ -104,7 +104,9 @@ def run(case: Case, wanted: list[tuple[str, str]], compiles: bool = True) -> Ite
             found += [cost.step_s, Exposure.of("overlap", traced.program, on).seconds(cost, steps)]
         prices: dict[str, float] = dict(zip(PRICES, found, strict=True))
         if form in PLACED_FORMS:
-            plan: Any = SimpleNamespace(program=traced.program, schedule=schedule, machine=calibrated, cost=cost)
+            plan: Any = SimpleNamespace(
+                program=traced.program, schedule=schedule, machine=calibrated, cost=cost, trips=1
+            )
             prices["own_s"] = own_timeline(plan, form).seconds
         return prices
 
