@@ -150,7 +150,7 @@ class _Run:
         solution = self._search(model.with_limit(limit), what, self.starts, until, within=limit)
         if solution.status == "infeasible":
             raise no_answer(model, solution, self.seen, limit)
-        self.known = plan_in_turns(self.searches, limit, near, best_start(model, self.seen, limit))
+        self.known = plan_in_turns(self.searches, limit, near, self.known)
         return self._ended(CLOSELY, Stopped.INTERRUPT if interrupted_in(self.rounds) else solution.stopped)
 
     def _check(self) -> None:

@@ -6,18 +6,19 @@ network of these states is searched within the limit until its plans fit with al
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from autoshard.deadline import Deadline
 from autoshard.planning import few_states
-from autoshard.planning.decision import Known, best_start, cheaper, interrupted_in
+from autoshard.planning.decision import Known, best_start, cheaper, interrupted_in, is_close
 from autoshard.planning.fitting import counted_live, fit_by_moments
 from autoshard.planning.model import Model
 from autoshard.planning.searches import Searches
 from autoshard.planning.steps import GUIDING, Step
-from autoshard.solver.solution import Solution
+from autoshard.solver.solution import Solution, Stopped
 
 _MOST_TURNS, _IDLE_TURNS, _SETS = 6, 2, 4
 """Most turns, and how many that find no better plan are the last; in each, the states count that looked best in so many
@@ -35,12 +36,13 @@ def plan_in_turns(searches: Searches, limit: int, near: Sequence[int], known: Kn
     """
     model, idle = searches.model, 0
     for turn in range(_MOST_TURNS):
-        if interrupted_in(searches.rounds) or searches.options.deadline.passed:
+        close = known is not None and is_close(known[0], searches.bound, searches.options)
+        if close or interrupted_in(searches.rounds) or searches.options.deadline.passed:
             break
         room, what = _beside(model, limit, near, turn), "looking at what is held within the memory limit"
         network, until = model.with_limit(limit, room), searches.options.deadline
         searches.solve(network, what, (), until, GUIDING, known=known, proves=False)
-        before = known = best_start(model, [*searches.seen, *_of(known)], limit)
+        before = known = _best(searches, limit, known)
         few = few_states.union(searches.likely[-_SETS:], searches.seen)
 
         def search(room: Any, given: Sequence[Sequence[int]], until: Deadline, step: Step) -> Solution:
@@ -49,16 +51,23 @@ def plan_in_turns(searches: Searches, limit: int, near: Sequence[int], known: Kn
             return searches.solve(network, what, given, until, step, known=known, proves=False, within=limit, few=few)  # noqa: B023
 
         searches.fitted(limit, near, _SHARE, search, fit_by_moments)
-        known = best_start(model, [*searches.seen, *_of(known)], limit)
-        near = _of(known)[0] if known is not None else searches.seen[-1]
+        known = _best(searches, limit, known)
+        near = searches.seen[-1] if known is None else known[0].assignment or near
         idle = 0 if before is None or known is None or cheaper(known[0], before[0]) else idle + 1
         if idle == _IDLE_TURNS:
             break
+    if known is not None and known[0].stopped is Stopped.EFFORT and searches.options.deadline.passed:
+        known = replace(known[0], stats={"stopped": Stopped.TIME}), *known[1:]
     return known
 
 
-def _of(known: Known | None) -> list[Sequence[int]]:
-    return [] if known is None or known[0].assignment is None else [known[0].assignment]
+def _best(searches: Searches, limit: int, known: Known | None) -> Known | None:
+    """The cheapest plan within the limit that was seen, unless the known one is as cheap."""
+    found = best_start(searches.model, searches.seen, limit)
+    if found is None or (known is not None and not cheaper(found[0], known[0])):
+        return known
+    stopped = Stopped.TIME if searches.options.deadline.passed else Stopped.EFFORT
+    return replace(found[0], stats={"stopped": stopped}), *found[1:]
 
 
 def _beside(model: Model, limit: int, near: Sequence[int], turn: int) -> np.ndarray:

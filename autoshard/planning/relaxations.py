@@ -12,7 +12,7 @@ from typing import Any
 from autoshard.costmodels.errors import ProfileError
 from autoshard.costmodels.machine import Machine
 from autoshard.costmodels.place import place_mesh
-from autoshard.deadline import clock
+from autoshard.deadline import Deadline, clock
 from autoshard.errors import AutoshardError, InfeasibleError, NotFoundError, OutOfTimeError
 from autoshard.formulation.loose import Masks
 from autoshard.placements.atoms import choose_atoms
@@ -33,8 +33,8 @@ SEARCH_EFFORT = 0.2
 """Effort of one such search."""
 SEARCH_S = 4.0
 """Seconds that one such search may take."""
-ALL_SEARCHES_S = 12.0
-"""Seconds that all such searches may take together."""
+ALL_SEARCHES_S, LEAST_S = 12.0, 0.1
+"""Seconds that all such searches may take together, and that one begun has at least."""
 LIMITS = (1.1, 1.5, 2.0)
 """Multiples of the bound, or of the limit where that is more, that are tried as limits."""
 NAMED = 3
@@ -117,7 +117,8 @@ class _Searches:
             return False, None
         began = clock()
         try:
-            model, part = build_model(problem), min(SEARCH_S, self.left_s)
+            model = build_model(problem, deadline=Deadline.after(self.left_s))
+            part = min(SEARCH_S, max(LEAST_S, self.left_s - (clock() - began)))
             decision = decide(model, SearchOptions().rougher(1.0, SEARCH_EFFORT).within(part))
             if decision.interrupted:
                 self.left_s = 0.0
