@@ -84,7 +84,7 @@ def test_options_given_to_the_question_win(made: Plan, searches: Any) -> None:
 def test_the_accepted_gap_is_that_of_the_plan_in_large_networks_within_a_limit(
     made: Plan, searches: Any, monkeypatch: pytest.MonkeyPatch, most_of_a_small_one: int, gap: float
 ) -> None:
-    monkeypatch.setattr(import_module("autoshard.planning.decide"), "SMALL_NODES", most_of_a_small_one)
+    monkeypatch.setattr(import_module("autoshard.planning.searches"), "SMALL_NODES", most_of_a_small_one)
     solve_again(made, Changed(memory_limit=made.memory.peak_bytes - 1))
     within = [s["gap"] for s in searches[1:]]
     assert within and set(within) == {gap}
