@@ -25,6 +25,8 @@ _MOST_TURNS, _IDLE_TURNS, _SETS = 6, 2, 4
 searches before."""
 _SHARE = 0.9
 """The part of the time left that the searches of one turn may take."""
+_TOO_DEAR = 2.0
+"""Where the bound of messages is so many times that of all plans, less of the limit is left beside."""
 _LESS = 6
 """In every other turn messages are to leave one part in so many of the limit beside what copies hold."""
 
@@ -34,14 +36,20 @@ def plan_in_turns(searches: Searches, limit: int, near: Sequence[int], known: Kn
 
     near: an assignment whose copies are counted first. known: a plan within the limit.
     """
-    model, idle = searches.model, 0
+    model, idle, share = searches.model, 0, 1.0
     for turn in range(_MOST_TURNS):
         close = known is not None and is_close(known[0], searches.bound, searches.options)
         if close or interrupted_in(searches.rounds) or searches.options.deadline.passed:
             break
-        room, what = _beside(model, limit, near, turn), "looking at what is held within the memory limit"
-        network, until = model.with_limit(limit, room), searches.options.deadline
-        searches.solve(network, what, (), until, GUIDING, known=known, proves=False)
+        what, until, stood = (
+            "looking at what is held within the memory limit",
+            searches.options.deadline,
+            searches.standing,
+        )
+        network = model.with_limit(limit, _beside(model, limit, near, share, turn))
+        seen = searches.solve(network, what, (), until, GUIDING, known=known, proves=False)
+        if seen.lower_bound > _TOO_DEAR * abs(searches.bound):  # next to nothing fits: its prices would mislead
+            searches.standing, share = stood, share / 2
         before = known = _best(searches, limit, known)
         few = few_states.union(searches.likely[-_SETS:], searches.seen)
 
@@ -70,9 +78,9 @@ def _best(searches: Searches, limit: int, known: Known | None) -> Known | None:
     return replace(found[0], stats={"stopped": stopped}), *found[1:]
 
 
-def _beside(model: Model, limit: int, near: Sequence[int], turn: int) -> np.ndarray:
-    """Bytes at every moment that are left to what a network does not count: all that an assignment holds of it, and in
-    every other turn a part of the limit beside.
+def _beside(model: Model, limit: int, near: Sequence[int], share: float, turn: int) -> np.ndarray:
+    """Bytes at every moment that are left to what a network does not count: a share of what an assignment holds of it,
+    and in every other turn of a part of the limit beside.
     """
     taken = model.live(near) - counted_live(model.repeats.network, near, model.liveness.points)
-    return np.maximum(taken, 0) + (limit // _LESS if turn % 2 else 0)
+    return (share * (np.maximum(taken, 0) + (limit // _LESS if turn % 2 else 0))).astype(np.int64)
