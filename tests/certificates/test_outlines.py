@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from solver_cases import judged, optimum, random_network
 
-from autoshard.solver import IMPOSSIBLE, CostNetwork, Edge, Solution, solve
+from autoshard.solver import IMPOSSIBLE, CostNetwork, Edge, Solution, Usage, solve
 from autoshard.solver import large as large_networks
 from autoshard.solver.certify.certificate import certificate_of, packed
 from autoshard.solver.certify.proof import Outline, Outlined, Proof
@@ -141,6 +141,57 @@ def test_messages_come_in_multiples_of_a_power_of_two() -> None:
 def test_what_does_not_fit_the_network_is_refused(numbers: list[int], bound: int | None, why: str) -> None:
     with pytest.raises(CertificateFault, match=why):
         judged(TWO, of(numbers, bound))
+
+
+def star(most: int, leaves: int, held: int = 0) -> CostNetwork:
+    """One node with an edge to each of the others; each second state costs up to `most`, on its own and on edges.
+
+    held: what first states hold, of a limit that leaves half of them room; second ones hold a third of it.
+    """
+    rng = np.random.default_rng(0)
+    costs = [np.array([int(rng.integers(1, 1000)), int(rng.integers(most // 2, most))]) for _ in range(leaves + 1)]
+    edges = []
+    for leaf in range(1, leaves + 1):
+        base = np.array([[0.0, float(rng.integers(1, most))], [float(rng.integers(1, 10**6)), 7.0]])
+        edges.append(Edge(0, leaf, Factored(base, np.array([0, 1]), np.array([0, 1]))))
+    if not held:
+        return CostNetwork(costs, edges)
+    usages = [(Usage(0, 2, np.array([held, held // 3])),)] * (leaves + 1)
+    return CostNetwork(costs, edges, usages, held * (leaves + 1) // 2)
+
+
+@pytest.mark.parametrize(("leaves", "held"), [(400, 0), (6, 1), (6, 3 * 10**6), (6, 7 * 10**12)])
+@pytest.mark.parametrize("most", [10**9, 10**14 - 1])
+def test_bounds_have_certificates_however_large_costs_and_amounts_are(
+    small: int, most: int, held: int, leaves: int
+) -> None:
+    """Of a plan's network no cost is above 1e14."""
+    network = star(most, leaves, held)
+    found = solve(network)
+    data = found.certificate()
+    assert data is not None
+    assert judged(network, data).bound == found.lower_bound
+
+
+def test_the_cheapest_beside_costs_of_1e14_at_400_edges_is_proved(small: int) -> None:
+    assert solve(star(10**14 - 1, 400)).status == "optimal"
+
+
+@pytest.mark.parametrize("bits", [0, 15, 30])
+def test_a_price_counts_whatever_it_makes_of_an_amount(bits: int) -> None:
+    """State 0 of the first node holds more than the limit; at 21 for each byte, it costs the most that counts."""
+    network = replace(TWO, usages=((Usage(0, 1, np.array([7 * 10**12, 0])),), ()), usage_limit=3 * 10**12)
+    numbers = [OUTLINED, 0, bits, 1, 0, 21 << bits, 2, 5, 3]
+    bound = 10 - 21 * 3 * 10**12
+    assert judged(network, of(numbers, bound)).bound == bound
+    with pytest.raises(CertificateFault, match="does not say what is left"):
+        judged(network, of(numbers, bound + 1))
+
+
+def test_a_cost_that_is_too_far_below_zero_is_refused() -> None:
+    network = replace(TWO, costs=[np.array([0, -(2**50)]), TWO.costs[1]])
+    with pytest.raises(CertificateFault, match="too far below 0"):
+        judged(network, of([OUTLINED, 0, 0, 0, 2, 5, 3], 5))
 
 
 def test_what_is_left_is_proved_by_the_rest_of_the_certificate() -> None:

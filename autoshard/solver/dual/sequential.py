@@ -1,7 +1,7 @@
 """Messages passed over all of a network whose tables are rows and columns of smaller ones, node after node.
 
-They prove a bound, and for every state the least that an assignment with it costs. All numbers are whole and below
-2**53, so that sums are exact. States that are known not to be part of a better assignment are left out as soon as that
+They prove a bound, and for every state the least that an assignment with it costs. All numbers are whole, and so much
+below 2**53 that sums are exact. States that are known not to be part of a better assignment are left out as soon as that
 is known, and no message is sent from or to them any more.
 """
 
@@ -11,12 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from autoshard.solver.dual.ways import Way, Ways
+from autoshard.solver.dual.ways import Way, Ways, capped
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge
 from autoshard.solver.work import Infeasible
 
 Standing = tuple[list[np.ndarray], list[np.ndarray]]
 """Messages to the first and to the second nodes of all edges, for rows and columns of the smaller tables."""
+EXACT = 2**53
+"""Whole numbers up to this one are exact in float64."""
+SHARE = 8
+"""A cost, an entry, a price or a message of more than `EXACT` / (`SHARE` x the most edges at a node) counts as that, so
+that sums are exact however many edges meet: what costs so much is part of no good assignment."""
 
 
 class Sequential:
@@ -34,14 +39,17 @@ class Sequential:
         self.charge = 0
         self.least: list[np.ndarray] = []
         self.left = [np.arange(len(costs)) for costs in network.costs]
+        ends = np.array([(edge.first, edge.second) for edge in network.edges], dtype=np.int64).ravel()
+        self.most = float(EXACT // (SHARE * (1 + int(np.bincount(ends, minlength=1).max()))))
         self.unary = [np.where(c >= IMPOSSIBLE, np.inf, c.astype(np.float64)) for c in network.costs]
         self.edges = [_in_order(edge) for edge in network.edges if edge.first != edge.second]
         for edge in network.edges:
             if edge.first == edge.second:
                 own = edge.costs.diagonal()
                 self.unary[edge.first] = self.unary[edge.first] + np.where(own >= IMPOSSIBLE, np.inf, own)
+        self.unary = [capped(u, self.most) for u in self.unary]
         self.unpriced, self.asked = list(self.unary), [np.zeros(len(u)) for u in self.unary]
-        ways = Ways()
+        ways = Ways(self.most)
         self.ways = [ways.of(edge.costs) for edge in self.edges]
         # of the smaller table, those that any states of the two nodes have
         self.rows, self.columns = [there.sources for there, _ in self.ways], [back.sources for _, back in self.ways]
@@ -60,7 +68,7 @@ class Sequential:
 
     def price(self, asked: Sequence[np.ndarray], charge: int) -> None:
         """Ask so much of every state (of all, node after node) for what it holds; the limit gives back `charge`."""
-        self.asked, self.charge = [own.astype(np.float64) for own in asked], charge
+        self.asked, self.charge = [np.minimum(own, int(self.most)).astype(np.float64) for own in asked], charge
         self.unary = [u + own[left] for u, own, left in zip(self.unpriced, self.asked, self.left, strict=True)]
 
     def narrow(self, left: Sequence[np.ndarray]) -> None:
@@ -74,7 +82,7 @@ class Sequential:
         self.unary = [own[at] for own, at in zip(self.unary, places, strict=True)]
         self.unpriced = [own[at] for own, at in zip(self.unpriced, places, strict=True)]
         self.least = [own[at] for own, at in zip(self.least, places, strict=False)]
-        distinct = Ways().distinct
+        distinct = Ways(self.most).distinct
         for k, edge in enumerate(self.edges):
             first, second = places[edge.first], places[edge.second]
             there, back = self.ways[k]
@@ -135,7 +143,7 @@ class Sequential:
                 edge = self.edges[k]
                 other = edge.second if first else edge.first
                 raise Infeasible(f"nodes {node} and {other} have no states that fit together")
-            sent -= least
+            sent = capped(sent - least, self.most)
             if first:
                 self.to_second[k] = sent
             else:
@@ -192,6 +200,7 @@ class Sequential:
         to_first, to_second = standing
         mine = [*map(len, self.rows), *map(len, self.columns)]
         if mine == [*map(len, to_first), *map(len, to_second)]:
+            to_first, to_second = ([capped(m, self.most) for m in sent] for sent in standing)
             self.to_first = [m[there.source_of] for m, (there, _) in zip(to_first, self.ways, strict=True)]
             self.to_second = [m[back.source_of] for m, (_, back) in zip(to_second, self.ways, strict=True)]
 

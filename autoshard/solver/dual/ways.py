@@ -43,12 +43,20 @@ class Way:
         return replace(self, sources=sources, source_of=source_of, targets=targets, target_of=target_of)
 
 
-class Ways:
-    """Makes the ways of a network's edges; equal arrays are looked through, and kept, once."""
+def capped(costs: np.ndarray, most: float) -> np.ndarray:
+    """Costs of more than `most` as that; what is not allowed stays so."""
+    return np.where(costs < np.inf, np.minimum(costs, most), np.inf)
 
-    def __init__(self) -> None:
+
+class Ways:
+    """Makes the ways of a network's edges; equal arrays are looked through, and kept, once. most: what larger entries
+    count as.
+    """
+
+    def __init__(self, most: float) -> None:
+        self.most = most
         self._distinct: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
-        self._least: dict[object, tuple[np.ndarray, float]] = {}  # by where a table is in memory
+        self._looked: dict[object, tuple[np.ndarray, np.ndarray, float, float]] = {}  # by where a table is in memory
 
     def distinct(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The distinct numbers of an array, and the place of each number among them."""
@@ -68,10 +76,13 @@ class Ways:
         turned = not base.flags.c_contiguous  # tables are transposed without being copied
         base = base.T if turned else base
         assert base.flags.c_contiguous
-        key = base.ctypes.data, base.shape
-        if key not in self._least:
-            self._least[key] = base, float(base.min())
-        least = scale * self._least[key][1]
+        key = base.ctypes.data, base.shape, scale
+        if key not in self._looked:
+            whole, least = base, scale * float(base.min())
+            if scale * float(base.max(initial=-np.inf, where=base < np.inf)) > self.most:
+                base, scale = capped(scale * base, self.most), 1.0
+            self._looked[key] = whole, base, scale, min(least, self.most)
+        _, base, scale, least = self._looked[key]
         there = Way(base, scale, own[0], own[1], theirs[0], theirs[1], turned, least)
         back = Way(base, scale, theirs[0], theirs[1], own[0], own[1], not turned, least)
         return there, back

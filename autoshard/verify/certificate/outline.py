@@ -11,13 +11,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoshard.verify.certificate.exact import FORBIDDEN_COST, MOST_TOTAL, NOT_ALLOWED, largest
+from autoshard.verify.certificate.exact import FORBIDDEN_COST, NOT_ALLOWED, largest
 from autoshard.verify.certificate.residual import Residual
 from autoshard.verify.certificate.stream import CertificateFault, Stream
 from autoshard.verify.certificate.weights import MOST, MOST_BITS
 
 EXACT = 2.0**53
 """Whole numbers up to this one are exact in float64, in which messages are weighed."""
+SHARE = 8
+"""A cost, an entry or a price of more than `EXACT` / (`SHARE` x the most edges at a node) counts as that: a bound on
+what costs less is one on all, and sums stay exact however many edges meet.
+"""
 MOST_PRICE_BITS = 2**12
 SPLIT = 20
 """Lower bits of amounts, which are multiplied by prices apart from the others."""
@@ -73,11 +77,12 @@ def read_messages(stream: Stream) -> Sent:
 
 class _Edge:
     """An edge from the node that comes first. rows, columns: of its base, those that states of its two nodes have;
-    row_of, column_of: of every state its place among them. barred: whether some pair may not be allowed.
+    row_of, column_of: of every state its place among them. barred: whether some pair may not be allowed. most: what
+    larger entries count as.
     """
 
-    def __init__(self, first: int, second: int, table: Factors, barred: bool) -> None:
-        self.first, self.second, self.table, self.barred = first, second, table, barred
+    def __init__(self, first: int, second: int, table: Factors, barred: bool, most: float) -> None:
+        self.first, self.second, self.table, self.barred, self.most = first, second, table, barred, most
         self.rows, self.row_of = np.unique(table.rows, return_inverse=True)
         self.columns, self.column_of = np.unique(table.columns, return_inverse=True)
 
@@ -89,7 +94,12 @@ class _Edge:
         """Entries at these places, inf where a pair is not allowed; a copy."""
         some = self.table.base[np.ix_(self.rows[rows], self.columns[columns])]
         some *= float(self.table.scale)
-        return _allowed(some) if self.barred else some
+        return _capped(_allowed(some) if self.barred else some, self.most)
+
+
+def _capped(costs: np.ndarray, most: float) -> np.ndarray:
+    costs[(costs > most) & (costs < np.inf)] = most
+    return costs
 
 
 def _allowed(entries: np.ndarray) -> np.ndarray:
@@ -114,38 +124,40 @@ class Outlined:
     def __init__(self, costs: Sequence[np.ndarray], edges: Edges, usages: Usages, limit: int | None) -> None:
         self.usages, self.limit = usages, limit
         own = [np.asarray(c, dtype=np.int64) for c in costs]
+        ends = np.array([(i, j) for i, j, _ in edges], dtype=np.int64).ravel()
+        degree = 1 + int(np.bincount(ends, minlength=1).max())  # the most numbers that a state adds up
+        self.most = float(int(EXACT) // (SHARE * degree))
         self.costs = [np.where(c < FORBIDDEN_COST, c, np.inf) for c in own]
-        tops = [largest(c[c < FORBIDDEN_COST]) for c in own]
+        lows = [int(c.min(initial=0)) for c in own]
         self.edges: list[_Edge] = []
-        self._looked: dict[int, tuple[np.ndarray, int, bool]] = {}  # many edges share a base
+        self._looked: dict[int, tuple[np.ndarray, float, bool, float]] = {}  # many edges share a base
         for i, j, table in edges:
             one = factors(table)
-            top, barred = self._look(one)
-            tops.append(top)
+            low, barred = self._look(one)
+            lows.append(low)
             if i == j:
                 self.costs[i] = self.costs[i] + _allowed(one.base[one.rows, one.columns] * float(one.scale))
             elif i < j:
-                self.edges.append(_Edge(i, j, one, barred))
+                self.edges.append(_Edge(i, j, one, barred, self.most))
             else:
-                self.edges.append(_Edge(j, i, Factors(one.base.T, one.columns, one.rows, one.scale), barred))
-        if sum(tops) >= MOST_TOTAL:
-            raise CertificateFault(f"the costs of the network add up to {sum(tops)}, more than can be checked exactly")
-        self.largest = max(tops, default=0)
+                turned = Factors(one.base.T, one.columns, one.rows, one.scale)
+                self.edges.append(_Edge(j, i, turned, barred, self.most))
+        if min(lows, default=0) < -self.most:
+            raise CertificateFault(f"the network has a cost of {min(lows)}, too far below 0 for exact sums")
         self.alive = [np.isfinite(c) for c in self.costs]
-        ends = np.array([(i, j) for i, j, _ in edges], dtype=np.int64).ravel()
-        self.degree = 1 + int(np.bincount(ends, minlength=1).max())  # the most numbers that a state adds up
+        self.costs = [_capped(c, self.most) for c in self.costs]
 
     def _look(self, table: Factors) -> tuple[int, bool]:
-        """The largest entry that is allowed, from 0, and whether some pair is not."""
+        """The smallest entry, from 0, and whether some pair is not allowed."""
         base = table.base
         if id(base) not in self._looked:
             fine = np.isfinite(base)
             numbers = np.where(fine, base, 0.0)
             if np.abs(numbers).max(initial=0.0) >= EXACT or not (numbers == np.rint(numbers)).all():
                 raise CertificateFault("a table of the network has costs that are no whole numbers below 2^53")
-            self._looked[id(base)] = base, int(np.abs(numbers).max(initial=0.0)), bool(fine.all())
-        _, top, fine = self._looked[id(base)]
-        return min(top * table.scale, FORBIDDEN_COST), not fine or top * table.scale >= FORBIDDEN_COST
+            self._looked[id(base)] = base, numbers.min(initial=0.0), bool(fine.all()), numbers.max(initial=0.0)
+        _, low, fine, top = self._looked[id(base)]
+        return int(low) * table.scale, not fine or int(top) * table.scale >= FORBIDDEN_COST
 
     def consistent(self) -> bool:
         """Leave out states without a partner on some edge, until none is without; False where nothing is left."""
@@ -167,7 +179,7 @@ class Outlined:
         return all(alive.any() for alive in self.alive)
 
     def _charge(self, sent: Sent) -> tuple[list[np.ndarray], int]:
-        """What prices add to every state, rounded down, and what the limit gives back, rounded up."""
+        """What prices add to every state, rounded down, at most `most`, and what the limit gives back, rounded up."""
         extra = [np.zeros(len(c)) for c in self.costs]
         if not len(sent.prices):
             return extra, 0
@@ -175,23 +187,27 @@ class Outlined:
             raise CertificateFault("messages come with prices, but there is no limit")
         running = np.concatenate([[0], np.cumsum(sent.prices)])
         for node, own in enumerate(self.usages):
-            high = low = np.zeros(len(extra[node]), dtype=np.int64)
+            total, high = 0.0, np.zeros(len(extra[node]), dtype=np.int64)
+            low = high
             for start, stop, amounts in own:
                 a, b = np.searchsorted(sent.moments, [start, stop])
                 price, held = int(running[b] - running[a]) if a < b else 0, np.asarray(amounts, dtype=np.int64)
-                if float(price) * max(float(largest(held >> SPLIT)), 2.0**SPLIT) * len(own) > MOST:
+                total += float(price) * max(float(largest(held >> SPLIT)), 2.0**SPLIT)
+                if total > MOST:
                     raise CertificateFault("prices are too large for 64 bits")
                 high = high + price * (held >> SPLIT)
                 low = low + price * (held & (2**SPLIT - 1))
             if sent.bits >= SPLIT:
                 rounded = (high + (low >> SPLIT)) >> min(sent.bits - SPLIT, 63)
-            elif float(largest(high)) * 2.0**SPLIT > MOST:
-                raise CertificateFault("prices are too large for 64 bits")
             else:
-                rounded = (high << (SPLIT - sent.bits)) + (low >> sent.bits)
-            if float(largest(rounded)) * 8.0 * self.degree > EXACT:
+                shift = SPLIT - sent.bits
+                room = int(self.most) >> shift  # more is more than `most`, and might not fit when it is shifted
+                rounded = (np.clip(high, -room, room + 1) << shift) + (low >> sent.bits)
+                if int(high.min()) < -room:
+                    raise CertificateFault("prices are too large for exact sums")
+            if int(rounded.min()) < -self.most:
                 raise CertificateFault("prices are too large for exact sums")
-            extra[node] = rounded.astype(np.float64)
+            extra[node] = np.minimum(rounded, int(self.most)).astype(np.float64)
         return extra, -(-(int(running[-1]) * self.limit) >> sent.bits)
 
     def weigh(self, told: Sent, claimed: int | None) -> bool:
@@ -204,7 +220,7 @@ class Outlined:
             raise CertificateFault("messages count costs, but what is claimed is that there is no assignment")
         if len(messages) != sum(len(edge.rows) for edge in self.edges):
             raise CertificateFault("there are more or fewer messages than rows of the network's smaller tables")
-        if (float(self.largest) + float(largest(messages)) * 2.0**told.step) * self.degree * 4.0 > EXACT:
+        if float(largest(messages)) * 2.0**told.step > self.most:
             raise CertificateFault("messages are too large for exact sums")
         extra, charge = self._charge(told)
         own, at = [c + more for c, more in zip(self.costs, extra, strict=True)], 0
