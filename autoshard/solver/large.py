@@ -207,8 +207,9 @@ class _Run:
         unit = (self.cost - self.lower) * ROUNDED_AWAY / max(1, len(self.network.edges))
         return max(0, math.floor(math.log2(unit))) if unit > 0 else 0
 
-    def weigh_late(self) -> None:
-        """The bound of the messages where the time is over and none is known yet."""
+    def ended_late(self) -> None:
+        """The end where the time is over: the bound of the messages, where none is known yet."""
+        self.stopped = Stopped.TIME
         if math.isinf(self.lower):
             self.ends = clock() + LAST_S
             self.weigh()
@@ -285,8 +286,7 @@ def _look(run: _Run, solve: Solve, effort: float, gap: float, words: dict[str, A
     for number in range(1, MOST_PASSES + 1):
         run.double_pass()
         if run.late:
-            run.weigh_late()
-            run.stopped = Stopped.TIME
+            run.ended_late()
             return
         if run.gap <= gap:
             _polish(run, solve, effort, gap, words, searched)
@@ -298,6 +298,9 @@ def _look(run: _Run, solve: Solve, effort: float, gap: float, words: dict[str, A
         if not search and run.gap > CLOSER * gap_before:
             continue
         run.weigh(run.step)
+        if not run.messages.least:
+            run.ended_late()
+            return
         run.tell("dual")
         if run.gap <= gap:
             _polish(run, solve, effort, gap, words, searched)
@@ -323,10 +326,12 @@ def _glance(run: _Run, solve: Solve, effort: float, gap: float, words: dict[str,
     for _ in range(FEW_PASSES):
         run.double_pass()
         if run.late:
-            run.weigh_late()
-            run.stopped = Stopped.TIME
+            run.ended_late()
             return
     run.weigh(run.step)
+    if not run.messages.least:
+        run.ended_late()
+        return
     run.tell("dual")
     _among(run, solve, run.likely(), run.seconds(SEARCH_SHARE), SEARCH_EFFORT * effort, gap, words)
 

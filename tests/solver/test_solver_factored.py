@@ -3,15 +3,18 @@
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from solver_cases import optimum, random_network
 
+from autoshard.deadline import Deadline
 from autoshard.solver import IMPOSSIBLE, CostNetwork, Edge, Usage, evaluate, solve
 from autoshard.solver import large as large_networks
 from autoshard.solver.dual.factored import cheapest_way, cheapest_way_across
 from autoshard.solver.dual.sequential import Sequential
+from autoshard.solver.dual.ways import Way
 from autoshard.solver.factored import Factored, total
 from autoshard.solver.work import Infeasible
 
@@ -105,6 +108,39 @@ def test_no_assignment_is_cheaper_than_what_a_large_network_is_said_to_cost(
         assert found.cost == best
     if most and best is not None and network.edges:
         assert found.status == "optimal"
+
+
+@pytest.mark.parametrize("proves", [False, True])
+@pytest.mark.parametrize("checks", range(0, 160, 4))
+def test_time_may_end_at_any_moment_of_a_search_of_a_large_network(
+    monkeypatch: pytest.MonkeyPatch, checks: int, proves: bool
+) -> None:
+    """Also in the midst of the first weighing of messages."""
+    network, moments = random_network(4, forbidden=0.0, memory=False, density=0.9), itertools.count()
+    monkeypatch.setattr(large_networks, "SMALL_ENTRIES", 0)
+    monkeypatch.setattr(large_networks, "clock", lambda: float(next(moments)))
+    found = solve(with_factored_tables(network), deadline=Deadline(ends=float(checks), began=0.0), proves=proves)
+    best = optimum(network)
+    assert best is not None and found.lower_bound <= best
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_ctrl_c_while_states_are_left_out_leaves_none_out(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    network, calls, among = random_network(4, forbidden=0.0, memory=False, density=0.9), itertools.count(), Way.among
+
+    def interrupted(way: Way, *what: Any) -> Way:
+        if next(calls) == number:
+            raise KeyboardInterrupt
+        return among(way, *what)
+
+    monkeypatch.setattr(Way, "among", interrupted)
+    run = large_networks._Run(with_factored_tables(network), 0.0, float("inf"), None)
+    run.double_pass()
+    run.weigh()
+    before = run.likely()
+    with pytest.raises(KeyboardInterrupt):
+        run.messages.narrow([states[:1] for states in run.messages.left])
+    assert all(map(np.array_equal, run.likely(), before))
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -1,8 +1,8 @@
 """Messages passed over all of a network whose tables are rows and columns of smaller ones, node after node.
 
 They prove a bound, and for every state the least that an assignment with it costs. All numbers are whole, and so much
-below 2**53 that sums are exact. States that are known not to be part of a better assignment are left out as soon as that
-is known, and no message is sent from or to them any more.
+below 2**53 that sums are exact. States that are known not to be part of a better assignment are left out as soon as
+that is known, and no message is sent from or to them any more.
 """
 
 import math
@@ -76,18 +76,22 @@ class Sequential:
 
         Bounds are on assignments of what is left from here on.
         """
-        self.stood = self.standing()
+        stood, distinct = self.standing(), Ways(self.most).distinct
         places = [np.searchsorted(before, now) for before, now in zip(self.left, left, strict=True)]
-        self.left = list(left)
-        self.unary = [own[at] for own, at in zip(self.unary, places, strict=True)]
-        self.unpriced = [own[at] for own, at in zip(self.unpriced, places, strict=True)]
-        self.least = [own[at] for own, at in zip(self.least, places, strict=False)]
-        distinct = Ways(self.most).distinct
-        for k, edge in enumerate(self.edges):
-            first, second = places[edge.first], places[edge.second]
-            there, back = self.ways[k]
-            self.ways[k] = there.among(first, second, distinct), back.among(second, first, distinct)
-            self.to_first[k], self.to_second[k] = self.to_first[k][first], self.to_second[k][second]
+        unary, unpriced = (
+            [own[at] for own, at in zip(all_of, places, strict=True)] for all_of in (self.unary, self.unpriced)
+        )
+        least = [own[at] for own, at in zip(self.least, places, strict=False)]
+        ends = [(places[edge.first], places[edge.second]) for edge in self.edges]
+        ways = [
+            (there.among(first, second, distinct), back.among(second, first, distinct))
+            for (there, back), (first, second) in zip(self.ways, ends, strict=True)
+        ]
+        to_first = [message[first] for message, (first, _) in zip(self.to_first, ends, strict=True)]
+        to_second = [message[second] for message, (_, second) in zip(self.to_second, ends, strict=True)]
+        # all at once: where Ctrl-C comes before, nothing is left out
+        self.stood, self.left, self.unary, self.unpriced, self.least = stood, list(left), unary, unpriced, least
+        self.ways, self.to_first, self.to_second = ways, to_first, to_second
 
     def own(self, node: int) -> np.ndarray:
         """What the states of a node cost with all messages."""
