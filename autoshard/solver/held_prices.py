@@ -14,6 +14,7 @@ from autoshard.solver.dual.flat import Flat
 from autoshard.solver.dual.passes import Prices, aiming_prices
 from autoshard.solver.dual.pricing import UNPRICED, aim, fill_live
 from autoshard.solver.network import CostNetwork
+from autoshard.solver.work import Infeasible
 
 FIRST_RATE = 0.1
 """Of the first steps: so much shorter than would reach what they aim at if bounds were linear."""
@@ -56,6 +57,20 @@ class HeldPrices:
     def live(self) -> np.ndarray:
         """Room for what is live in every slot."""
         return np.zeros(self.held.slots, dtype=np.int64)
+
+    def check_room(self, allowed: np.ndarray) -> None:
+        """Raise `Infeasible` where all nodes hold more than the limit, whatever is chosen of the allowed states (of all
+        nodes, one after the other)."""
+        held, starts = self.held, self.held.held_at[:-1]
+        amounts = np.where(allowed[held.held_places], held.amounts, np.iinfo(np.int64).max)
+        changes = np.zeros(held.slots + 1, dtype=np.int64)
+        least = np.minimum.reduceat(amounts, starts)
+        np.add.at(changes, held.held_start, least)
+        np.subtract.at(changes, held.held_stop, least)
+        most = int(np.cumsum(changes).max())
+        if held.limit is not None and most > held.limit:
+            text = f"at least {most} bytes are live at once whatever is chosen"
+            raise Infeasible(f"memory: {text}, the limit is {held.limit} bytes")
 
     def step(self, chosen: Sequence[int], bound: float, target: float) -> bool:
         """One step of the prices after a pass with this bound that chose these states, towards a bound of `target`.

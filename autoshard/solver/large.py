@@ -81,6 +81,15 @@ class _Run:
         self.messages = Sequential(self.network, lambda: self.late)
         self.memory = HeldPrices.of(self.network)
 
+    def check_room(self) -> None:
+        """Raise `Infeasible` where some node has no state, or nothing has room within the limit."""
+        allowed = [np.isfinite(unary) for unary in self.messages.unary]
+        for node, own in enumerate(allowed):
+            if not own.any():
+                raise Infeasible(f"every state of node {node} is forbidden by its own cost")
+        if self.memory is not None:
+            self.memory.check_room(np.concatenate(allowed))
+
     def offer(self, assignment: Sequence[int]) -> None:
         """Take an assignment where it is feasible and the cheapest so far."""
         evaluation = evaluate(self.network, assignment)
@@ -254,6 +263,7 @@ def solve_large(
     for start in starts:
         run.offer([int(x) for x in start])
     try:
+        run.check_room()
         if proves:
             _look(run, solve, effort, gap, words)
         else:

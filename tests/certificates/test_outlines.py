@@ -98,6 +98,19 @@ def test_that_no_states_fit_together_is_proved_without_any_message() -> None:
     assert judged(network, data).bound is None
 
 
+@pytest.mark.parametrize("room", [0, -1])
+def test_that_all_hold_more_than_the_limit_is_proved_without_any_message(room: int) -> None:
+    """The state that holds less than the others is not allowed."""
+    costs = [np.array([0, IMPOSSIBLE, 3]), np.array([5, 6])]
+    table = Factored(np.array([[2.0, 1.0]]), np.array([0, 0, 0]), np.array([0, 1]))
+    usages = [[Usage(0, 4, np.array([70, 10, 60]))], [Usage(0, 2, np.array([9, 9])), Usage(3, 6, np.array([50, 40]))]]
+    found = solve(network := CostNetwork(costs, [Edge(0, 1, table)], usages, 100 + room))
+    data = found.certificate()
+    assert data is not None
+    assert (found.status == "infeasible") == (room < 0)
+    assert (judged(network, data).bound is None) == (room < 0)
+
+
 TWO = CostNetwork(
     [np.array([0, 7]), np.array([0, 9])],
     [Edge(0, 1, Factored(np.array([[5.0, 1.0], [3.0, 2.0]]), np.array([0, 1]), np.array([0, 1])))],

@@ -83,6 +83,15 @@ def test_no_plan_of_a_factored_network_is_found_where_a_limit_leaves_none(monkey
         decide(built((), memory_limit=peak // 6))
 
 
+def test_that_all_plans_of_a_factored_network_hold_more_than_the_limit_is_proved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(encode, "FACTORED_ENTRIES", 0)
+    with pytest.raises(InfeasibleError) as refused:
+        decide(built((), memory_limit=100))
+    assert refused.value.proof is not None
+
+
 @pytest.mark.parametrize("stated", [(), STATED["pins"]], ids=["nothing", "pins"])
 def test_compiled_lengths_of_ways_are_those_of_dijkstra_to_the_last_bit(
     monkeypatch: pytest.MonkeyPatch, stated: Any

@@ -7,6 +7,7 @@ end.
 """
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -160,7 +161,8 @@ class Outlined:
         return int(low) * table.scale, not fine or int(top) * table.scale >= FORBIDDEN_COST
 
     def consistent(self) -> bool:
-        """Leave out states without a partner on some edge, until none is without; False where nothing is left."""
+        """Leave out states without a partner on some edge, until none is without; False where nothing is left, or too
+        much is held whatever is chosen."""
         changed = set(range(len(self.costs)))
         while changed:
             now, changed = changed, set()
@@ -176,7 +178,20 @@ class Outlined:
                     if not some.all():
                         self.alive[node] &= ~np.isin(place, places[~some])
                         changed.add(node)
-        return all(alive.any() for alive in self.alive)
+        return all(alive.any() for alive in self.alive) and not self._overfull()
+
+    def _overfull(self) -> bool:
+        """Whether the least that is held at some moment is above the limit."""
+        if self.limit is None:
+            return False
+        changes: dict[int, int] = {}
+        for own, alive in zip(self.usages, self.alive, strict=False):
+            for start, stop, amounts in own:
+                if start < stop:
+                    least = int(np.asarray(amounts)[alive].min())
+                    changes[start] = changes.get(start, 0) + least
+                    changes[stop] = changes.get(stop, 0) - least
+        return max(accumulate(changes[moment] for moment in sorted(changes)), default=0) > self.limit
 
     def _charge(self, sent: Sent) -> tuple[list[np.ndarray], int]:
         """What prices add to every state, rounded down, at most `most`, and what the limit gives back, rounded up."""
