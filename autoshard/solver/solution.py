@@ -82,7 +82,8 @@ class Solution:
             return None
         from autoshard.solver.certify.certificate import certificate_of
 
-        return certificate_of(self.proof, self.proof.beyond if self.status == "infeasible" else self.lower_bound)
+        bound = self.proof.beyond if self.status == "infeasible" else self.lower_bound
+        return certificate_of(self.proof, bound) or None
 
     @property
     def gap(self) -> float | None:

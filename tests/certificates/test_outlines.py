@@ -11,6 +11,7 @@ from solver_cases import judged, optimum, random_network
 
 from autoshard.solver import IMPOSSIBLE, CostNetwork, Edge, Solution, Usage, solve
 from autoshard.solver import large as large_networks
+from autoshard.solver.certify import certificate as certificates
 from autoshard.solver.certify.certificate import certificate_of, packed
 from autoshard.solver.certify.proof import Outline, Outlined, Proof
 from autoshard.solver.factored import Factored
@@ -212,3 +213,10 @@ def test_what_is_left_is_proved_by_the_rest_of_the_certificate() -> None:
     left = Outline([Outlined(0, None, np.array([2, 0]))], [np.array([0]), np.array([0])])
     proof = Proof([[("eliminate", 0), ("eliminate", 1)]], bound=5, outline=left)
     assert judged(TWO, certificate_of(proof, 5)).bound == 5
+
+
+def test_a_certificate_that_checkers_would_not_read_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = solve(TWO)
+    assert found.certificate() is not None
+    monkeypatch.setattr(certificates, "MOST_BYTES", 3)
+    assert found.certificate() is None

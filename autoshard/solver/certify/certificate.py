@@ -22,10 +22,14 @@ from autoshard.solver.work import Event
 FORMAT, OF_OUTLINES = "autoshard-certificate-3", "autoshard-certificate-4"
 END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE, PART, FORGET, SHAVE, PROBES = range(14)
 OUTLINED, LEFT = 14, 15
+MOST_BYTES = 2**27
+"""Checkers refuse what unpacks to more."""
 
 
 def certificate_of(proof: Proof, bound: int | None) -> bytes:
-    """The proof as bytes; bound: at most what it proves, None: that there is no assignment."""
+    """The proof as bytes; bound: at most what it proves, None: that there is no assignment. Empty where it would unpack
+    to more than checkers read.
+    """
     stream: list[np.ndarray] = []
 
     def put(numbers: Iterable[int] | np.ndarray) -> None:
@@ -60,10 +64,12 @@ def certificate_of(proof: Proof, bound: int | None) -> bytes:
         _tree(put, proof.tree, claimed)
     put([END])
     numbers = np.concatenate(stream) if stream else np.zeros(0, dtype=np.int64)
-    body = zlib.compress(packed(numbers))
+    raw = packed(numbers)
+    if len(raw) > MOST_BYTES:
+        return b""
     format_ = FORMAT if proof.outline is None else OF_OUTLINES
     head: dict[str, Any] = {"format": format_, "bound": bound, "numbers": len(numbers), "parts": proof.parts}
-    return json.dumps(head).encode() + b"\n" + body
+    return json.dumps(head).encode() + b"\n" + zlib.compress(raw)
 
 
 def _outline(put, outline: Outline) -> None:
