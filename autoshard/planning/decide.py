@@ -114,7 +114,9 @@ class _Run:
         schedule = model.schedule(free.assignment)
         memory = model.simulate(schedule)
         if limit is None or memory.peak_bytes <= limit:
-            return self._finished((free, schedule, memory))
+            goes_on = share < 1.0 and free.stopped is Stopped.TIME and free.standing is not None
+            known = free, schedule, memory
+            return self._finished(self._longer(known) if goes_on else known)
         self.starts += fewer_orders.starts(model, self.options, search_plan, self.seen)
         self.known = known = best_start(model, self.starts, limit)
         if model.repeats.network.is_factored and not model.counts:
@@ -142,6 +144,19 @@ class _Run:
         except OutOfTimeError:
             return self._out_of_time()
         return self._within(limit, free.assignment)
+
+    def _longer(self, known: Known) -> Known:
+        """The plan of a search that its part of the time ended, or a cheaper one within the limit that it finds when it
+        goes on from where it stood: the rest was kept back for searches within the limit, and the plan fits.
+        """
+        model, limit = self.model, self.model.problem.memory_limit
+        starts = [start for start in (known[0].assignment, *self.starts) if start is not None]
+        found = self._search(model.with_limit(None), "solving on", starts, self.options.deadline)
+        if found.assignment is None or limit is None:
+            return known
+        schedule = model.schedule(found.assignment)
+        memory = model.simulate(schedule)
+        return (found, schedule, memory) if memory.peak_bytes <= limit else known
 
     def _among_few(self, limit: int) -> Decision:
         """The cheapest plan within the limit that is found among few states of every decision; the bound is of all."""
