@@ -7,7 +7,6 @@ network of these states is searched within the limit until its plans fit with al
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from autoshard.planning import few_states
 from autoshard.planning.decision import Known, best_start, cheaper, interrupted_in, is_close
 from autoshard.planning.fitting import counted_live, fit_by_moments
 from autoshard.planning.model import Model
-from autoshard.planning.searches import Searches
+from autoshard.planning.searches import By, Searches
 from autoshard.planning.steps import GUIDING, Step
 from autoshard.solver.solution import Solution, Stopped
 
@@ -36,29 +35,14 @@ def plan_in_turns(searches: Searches, limit: int, near: Sequence[int], known: Kn
 
     near: an assignment whose copies are counted first. known: a plan within the limit.
     """
-    model, idle, share = searches.model, 0, 1.0
+    idle, share = 0, 1.0
     for turn in range(_MOST_TURNS):
         close = known is not None and is_close(known[0], searches.bound, searches.options)
         if close or interrupted_in(searches.rounds) or searches.options.deadline.passed:
             break
-        what, until, stood = (
-            "looking at what is held within the memory limit",
-            searches.options.deadline,
-            searches.standing,
-        )
-        network = model.with_limit(limit, _beside(model, limit, near, share, turn))
-        seen = searches.solve(network, what, (), until, GUIDING, known=known, proves=False)
-        if seen.lower_bound > _TOO_DEAR * abs(searches.bound):  # next to nothing fits: its prices would mislead
-            searches.standing, share = stood, share / 2
+        share = _looked(searches, limit, _beside(searches.model, limit, near, share, turn), known, share)
         before = known = _best(searches, limit, known)
-        few = few_states.union(searches.likely[-_SETS:], searches.seen)
-
-        def search(room: Any, given: Sequence[Sequence[int]], until: Deadline, step: Step) -> Solution:
-            what = "looking for a plan within the memory limit among the states that look best"
-            network = model.with_limit(limit, room)
-            return searches.solve(network, what, given, until, step, known=known, proves=False, within=limit, few=few)  # noqa: B023
-
-        searches.fitted(limit, near, _SHARE, search, fit_by_moments)
+        searches.fitted(limit, near, _SHARE, _among(searches, limit, known), fit_by_moments)
         known = _best(searches, limit, known)
         near = searches.seen[-1] if known is None else known[0].assignment or near
         idle = 0 if before is None or known is None or cheaper(known[0], before[0]) else idle + 1
@@ -67,6 +51,29 @@ def plan_in_turns(searches: Searches, limit: int, near: Sequence[int], known: Kn
     if known is not None and known[0].stopped is Stopped.EFFORT and searches.options.deadline.passed:
         known = replace(known[0], stats={"stopped": Stopped.TIME}), *known[1:]
     return known
+
+
+def _looked(searches: Searches, limit: int, room: np.ndarray, known: Known | None, share: float) -> float:
+    """Look which states are best where `room` is left at every moment; the share that is left in the next turn."""
+    what, stood = "looking at what is held within the memory limit", searches.standing
+    network, until = searches.model.with_limit(limit, room), searches.options.deadline
+    found = searches.solve(network, what, (), until, GUIDING, known=known, proves=False)
+    if found.lower_bound <= _TOO_DEAR * abs(searches.bound):
+        return share
+    searches.standing = stood  # next to nothing fits: its prices would mislead
+    return share / 2
+
+
+def _among(searches: Searches, limit: int, known: Known | None) -> By:
+    """A search of the states that looked best, as `fitting.fit_by_moments` runs it."""
+    few = few_states.union(searches.likely[-_SETS:], searches.seen)
+
+    def search(room: np.ndarray, given: Sequence[Sequence[int]], until: Deadline, step: Step) -> Solution:
+        what = "looking for a plan within the memory limit among the states that look best"
+        network = searches.model.with_limit(limit, room)
+        return searches.solve(network, what, given, until, step, known=known, proves=False, within=limit, few=few)
+
+    return search
 
 
 def _best(searches: Searches, limit: int, known: Known | None) -> Known | None:
