@@ -24,7 +24,7 @@ from autoshard.planning.decision import (
 from autoshard.planning.in_turns import plan_in_turns
 from autoshard.planning.model import Model
 from autoshard.planning.no_plan import NoAnswerError, no_answer
-from autoshard.planning.searches import By, Searches
+from autoshard.planning.searches import Searches
 from autoshard.planning.steps import (
     AT_ALL,
     CLOSELY,
@@ -363,7 +363,7 @@ class _Run:
         few = is_few(model.repeats.network.n_nodes, self.options.effort)
         fits = (() if few else (fitting.fit_by_moments,)) if self.soon else (by, fitting.tightened_fit)
         for fit in fits:
-            loose = self._fitted(limit, self.seen[-1], _LOOSE_SHARE, search, fit)
+            loose = self.searches.fitted(limit, self.seen[-1], _LOOSE_SHARE, search, fit)
             known = loose if loose is not None and (known is None or not cheaper(known[0], loose[0])) else known
             if fitting.costs_at_most(known, _LOOSELY_CLOSE * self.bound):
                 break
@@ -382,11 +382,7 @@ class _Run:
             what = "looking for a plan within the memory limit"
             return self._search(self.model.within(room, {}), what, given, until, proves=False)
 
-        return self._fitted(limit, free, _FIRST_SHARE, search, partial(fitting.first_fit, tries=_FIRST_TRIES))
-
-    def _fitted(self, limit: int, near: Sequence[int], share: float, by: By, fit: By) -> Known | None:
-        """A plan that `fit` finds, which searches `by`, in a part of the time that is left."""
-        return self.searches.fitted(limit, near, share, by, fit)
+        return self.searches.fitted(limit, free, _FIRST_SHARE, search, partial(fitting.first_fit, tries=_FIRST_TRIES))
 
     def _search(self, *what: Any, **words: Any) -> Solution:
         """Solve a network (see `Searches.solve`)."""

@@ -11,12 +11,12 @@ from dataclasses import replace
 import numpy as np
 
 from autoshard.deadline import Deadline
-from autoshard.planning import few_states
 from autoshard.planning.decision import Known, best_start, cheaper, interrupted_in, is_close
 from autoshard.planning.fitting import counted_live, fit_by_moments
 from autoshard.planning.model import Model
 from autoshard.planning.searches import By, Searches
 from autoshard.planning.steps import GUIDING, Step
+from autoshard.solver.few_states import union
 from autoshard.solver.solution import Solution, Stopped
 
 _MOST_TURNS, _IDLE_TURNS, _SETS = 6, 2, 4
@@ -66,7 +66,7 @@ def _looked(searches: Searches, limit: int, room: np.ndarray, known: Known | Non
 
 def _among(searches: Searches, limit: int, known: Known | None) -> By:
     """A search of the states that looked best, as `fitting.fit_by_moments` runs it."""
-    few = few_states.union(searches.likely[-_SETS:], searches.seen)
+    few = union(searches.likely[-_SETS:], searches.seen)
 
     def search(room: np.ndarray, given: Sequence[Sequence[int]], until: Deadline, step: Step) -> Solution:
         what = "looking for a plan within the memory limit among the states that look best"

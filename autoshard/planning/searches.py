@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autoshard.deadline import Deadline
-from autoshard.planning import few_states, fitting
+from autoshard.planning import fitting
 from autoshard.planning.decision import Known, Search, interrupted_in, progress_words
 from autoshard.planning.heap import give_back
 from autoshard.planning.model import Model
 from autoshard.planning.steps import CLOSELY, SMALL_NODES, Step
 from autoshard.search_options import SearchOptions
+from autoshard.solver.few_states import Few, States
 from autoshard.solver.incumbent import Progress
 from autoshard.solver.network import CostNetwork
 from autoshard.solver.solution import Solution
@@ -30,7 +31,7 @@ class Searches:
     rounds: list[dict[str, Any]]
     proofs: list[Search]
     standing: Any = None
-    likely: list[few_states.States] = field(default_factory=list)
+    likely: list[States] = field(default_factory=list)
 
     @property
     def small(self) -> bool:
@@ -54,7 +55,7 @@ class Searches:
         proves: bool = True,
         within: int | None = None,
         moments: Mapping[int, frozenset[int]] | None = None,
-        few: few_states.States | None = None,
+        few: States | None = None,
     ) -> Solution:
         """Solve a network. step: how closely; known: the best plan. proves: its bound holds for all plans. within,
         moments: see `Search`. few: with these states alone.
@@ -71,7 +72,7 @@ class Searches:
                 tick, bound = self.model.encoded.tick_s, now.lower_bound
                 trace.append((now.seconds, now.cost * tick, None if bound is None else min(bound, now.cost) * tick))
 
-        part = None if few is None else few_states.Few(network, few)
+        part = None if few is None else Few(network, few)
         network, given = (network, given) if part is None else (part.network, part.within(given))
         gap = 0.0 if (network.usage_limit is None or self.small) and not network.is_factored else options.accepted_gap
         solution = solve(

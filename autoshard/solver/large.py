@@ -16,6 +16,7 @@ import numpy as np
 from autoshard.deadline import Deadline, clock
 from autoshard.solver.certify.proof import Charge, Outline, Outlined, Proof
 from autoshard.solver.dual.sequential import Sequential, Standing
+from autoshard.solver.few_states import Few
 from autoshard.solver.held_prices import HeldPrices
 from autoshard.solver.incumbent import Progress
 from autoshard.solver.network import CostNetwork, evaluate
@@ -51,6 +52,10 @@ ROUNDED_AWAY = 1 / 64
 """Messages may be rounded by this part of the gap in all where they are to say which states can be left out."""
 IDLE = 1e-5
 """Messages have settled where a pass raises the bound by less than this part of it."""
+
+
+class _Late(Exception):
+    """The time is over."""
 
 
 @dataclass
@@ -158,7 +163,9 @@ class _Run:
             most //= 2
 
     def double_pass(self) -> None:
-        """Messages both ways; what they prove, and the assignment that looks best on the way back."""
+        """Messages both ways; what they prove, and the assignment that looks best on the way back. Raises `_Late` where
+        the time is over after it.
+        """
         self.messages.forward()
         decoded = self.messages.back()
         self.lower = max(self.lower, self.messages.lower)
@@ -172,6 +179,8 @@ class _Run:
             settled = self.charge is not None or risen < UNPRICED * abs(self.lower)
             if memory is not None and settled and memory.step(decoded, self.messages.last, target):
                 self.ask(memory.prices.slots.current)
+        if self.late:
+            raise _Late
 
     @property
     def searches_prices(self) -> bool:
@@ -215,6 +224,13 @@ class _Run:
             return 0
         unit = (self.cost - self.lower) * ROUNDED_AWAY / max(1, len(self.network.edges))
         return max(0, math.floor(math.log2(unit))) if unit > 0 else 0
+
+    def look(self) -> None:
+        """Weigh messages on the way, and report that. Raises `_Late` where nothing says yet what states cost."""
+        self.weigh(self.step)
+        if not self.messages.least:
+            raise _Late
+        self.tell("dual")
 
     def ended_late(self) -> None:
         """The end where the time is over: the bound of the messages, where none is known yet."""
@@ -264,10 +280,10 @@ def solve_large(
         run.offer([int(x) for x in start])
     try:
         run.check_room()
-        if proves:
-            _look(run, solve, effort, gap, words)
-        else:
-            _glance(run, solve, effort, gap, words)
+        try:
+            (_look if proves else _glance)(run, solve, effort, gap, words)
+        except _Late:
+            run.ended_late()
     except KeyboardInterrupt:
         run.stopped = Stopped.INTERRUPT
     except Infeasible as why:
@@ -295,9 +311,6 @@ def _look(run: _Run, solve: Solve, effort: float, gap: float, words: dict[str, A
     before, searched, gap_before = -math.inf, False, 0.5
     for number in range(1, MOST_PASSES + 1):
         run.double_pass()
-        if run.late:
-            run.ended_late()
-            return
         if run.gap <= gap:
             _polish(run, solve, effort, gap, words, searched)
             return
@@ -307,11 +320,7 @@ def _look(run: _Run, solve: Solve, effort: float, gap: float, words: dict[str, A
         search = settled or (look and number >= SEARCHED_AFTER and not searched)
         if not search and run.gap > CLOSER * gap_before:
             continue
-        run.weigh(run.step)
-        if not run.messages.least:
-            run.ended_late()
-            return
-        run.tell("dual")
+        run.look()
         if run.gap <= gap:
             _polish(run, solve, effort, gap, words, searched)
             return
@@ -335,14 +344,7 @@ def _glance(run: _Run, solve: Solve, effort: float, gap: float, words: dict[str,
     """A few passes, and a search among the states that look best then."""
     for _ in range(FEW_PASSES):
         run.double_pass()
-        if run.late:
-            run.ended_late()
-            return
-    run.weigh(run.step)
-    if not run.messages.least:
-        run.ended_late()
-        return
-    run.tell("dual")
+    run.look()
     _among(run, solve, run.likely(), run.seconds(SEARCH_SHARE), SEARCH_EFFORT * effort, gap, words)
 
 
@@ -364,11 +366,7 @@ def _among(
     whose states are among them, so that what is proved here holds for all."""
     if not all(map(len, left)):
         return
-    places = [{int(state): k for k, state in enumerate(states)} for states in left]
-    starts = []
-    if run.best is not None and all(x in at for x, at in zip(run.best, places, strict=True)):
-        starts.append([at[x] for x, at in zip(run.best, places, strict=True)])
-    before = run.cost
+    few, before = Few(run.network, left), run.cost
 
     def told(now: Progress) -> None:
         if run.report is not None:
@@ -377,16 +375,17 @@ def _among(
             run.report(Progress(clock() - run.began, now.stage, cost, max(lower, run.floor)))
 
     solution = solve(
-        run.network.restricted(left),
+        few.network,
         deadline=Deadline.after(seconds),
         effort=effort,
         gap=gap,
-        starts=starts,
+        starts=few.within([] if run.best is None else [run.best]),
         progress=told,
         **words,
     )
-    if solution.assignment is not None:
-        run.offer([int(states[x]) for states, x in zip(left, solution.assignment, strict=True)])
+    found = few.back(solution).assignment
+    if found is not None:
+        run.offer(found)
     if whole and before is not None:
         run.stopped = solution.stopped or Stopped.DONE
         run.lower = max(run.lower, min(solution.lower_bound, before))

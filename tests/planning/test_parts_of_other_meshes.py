@@ -65,7 +65,9 @@ def test_so_are_those_of_the_mesh_of_an_argument() -> None:
 
 
 def test_so_are_those_of_the_mesh_of_a_constraint_in_the_code() -> None:
-    f = lambda x: jax.lax.with_sharding_constraint(jnp.sin(x), on((2, 4)))  # noqa: E731
+    def f(x: jax.Array) -> jax.Array:
+        return jax.lax.with_sharding_constraint(jnp.sin(x), on((2, 4)))
+
     assert parts(asked_of(f, f32(64, 64)).problem) == ['"x":(1)2', '"x":(2)4']
 
 
@@ -118,7 +120,9 @@ def test_no_note_speaks_of_parts_where_all_are_told_apart() -> None:
 
 
 def test_a_saved_plan_is_of_the_same_problem() -> None:
-    f = lambda x, w: jnp.tanh(x @ w)  # noqa: E731
+    def f(x: jax.Array, w: jax.Array) -> jax.Array:
+        return jnp.tanh(x @ w)
+
     stated = [Pin("x", on((2, 2, 2), "b")), Pin("out", on((2, 2, 2), None, "a"), priority=1)]
     found = plan(f, f32(64, 64), f32(64, 64), mesh={"x": 8}, hardware="tpu_v5e", constraints=stated)
     again = problem_of(found)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import pytest
 from jax.ad_checkpoint import checkpoint_name
 from plan_cases import f32, looped, mlp
+from restriction_cases import AXES, MLP, findings_with, planned
 
 from autoshard import AxisOnly, Barrier, MaxReshards, NoCollective, Pin, Replicated, SameSharding, plan
 from autoshard.api.plans import Plan
@@ -19,23 +20,6 @@ from autoshard.frontends.jax.function import trace
 from autoshard.planning import build_model, decide
 from autoshard.solver.network import evaluate
 from autoshard.verify import check_plan
-
-AXES = {"x": 2, "y": 4}
-MLP = (f32(64, 64), f32(64, 64), f32(512, 64))
-
-
-def planned(f: Any, *specs: Any, **options: Any) -> Plan:
-    found = plan(f, *specs, mesh=AXES, hardware="tpu_v5e", **options)
-    checked = check_plan(found.to_dict())
-    assert checked.ok, checked.findings
-    return found
-
-
-def findings_with(found: Plan, other: Plan) -> list[str]:
-    """What the checker says of a plan that claims the statements of another."""
-    data = found.to_dict()
-    data["statements"] = other.to_dict()["statements"]
-    return [str(f) for f in check_plan(data).findings]
 
 
 def uses_axis(found: Plan, axis: str) -> set[str]:

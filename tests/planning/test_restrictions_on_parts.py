@@ -6,6 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 from plan_cases import f32, mlp
+from restriction_cases import AXES, MLP, findings_with, planned
 
 from autoshard import AxisOnly, ManualComputation, MaxReshards, NoCollective, Pin, Replicated, plan
 from autoshard.api.plans import Plan
@@ -16,70 +17,58 @@ from autoshard.planning.parts import PART_OPS
 from autoshard.sharding.mesh import Mesh
 from autoshard.verify import check_plan
 
-AXES = {"x": 2, "y": 4}
-MLP = (f32(64, 64), f32(64, 64), f32(512, 64))
 PART = "y:(1)2"
 
 
-def planned(*constraints: Any, **options: Any) -> Plan:
-    found = plan(mlp, *MLP, mesh=AXES, hardware="tpu_v5e", constraints=constraints, **options)
-    checked = check_plan(found.to_dict())
-    assert checked.ok, checked.findings
-    return found
-
-
-def findings_with(found: Plan, other: Plan) -> list[str]:
-    """What the checker says of a plan that claims the statements of another."""
-    data = found.to_dict()
-    data["statements"] = other.to_dict()["statements"]
-    return [str(f) for f in check_plan(data).findings]
+def planned_mlp(*constraints: Any, **options: Any) -> Plan:
+    return planned(mlp, *MLP, constraints=constraints, **options)
 
 
 def test_a_replicated_value_may_be_cut_by_the_rest_of_the_axis() -> None:
-    held = planned(Replicated("x", [PART]), Pin("x", '[{"y":(2)2, ?}, {?}]'))
+    held = planned_mlp(Replicated("x", [PART]), Pin("x", '[{"y":(2)2, ?}, {?}]'))
     assert held["x"].startswith('[{"y":(2)2')
     with pytest.raises(InfeasibleError):
-        planned(Replicated("x", [PART]), Pin("x", '[{"y", ?}, {?}]'))
+        planned_mlp(Replicated("x", [PART]), Pin("x", '[{"y", ?}, {?}]'))
 
 
 def test_a_plan_that_cuts_a_value_by_the_part_does_not_verify() -> None:
-    cut = planned(Pin("x", '[{"y":(1)2, ?}, {?}]'))
-    kept = planned(Replicated("x", [PART]))
+    cut = planned_mlp(Pin("x", '[{"y":(1)2, ?}, {?}]'))
+    kept = planned_mlp(Replicated("x", [PART]))
     assert any("replicated x over y:(1)2 is broken" in text for text in findings_with(cut, kept))
 
 
 def test_a_part_of_an_axis_is_used_for_the_named_values_only() -> None:
-    held = planned(AxisOnly(PART, ["w1"]), Pin("w1", '[{"y":(1)2}, {}]'), Pin("w2", '[{"y":(2)2}, {}]'))
+    held = planned_mlp(AxisOnly(PART, ["w1"]), Pin("w1", '[{"y":(1)2}, {}]'), Pin("w2", '[{"y":(2)2}, {}]'))
     uses = {name for name, text in held.shardings.items() if '"y":(1)2' in text or '"y"}' in text or '"y",' in text}
     assert "w1" in uses <= {"w1"}
-    free = planned(Pin("w1", '[{"y":(1)2}, {}]'), Pin("x", '[{"y":(1)2}, {}]'))
+    free = planned_mlp(Pin("w1", '[{"y":(1)2}, {}]'), Pin("x", '[{"y":(1)2}, {}]'))
     assert any("axis y:(1)2 only for w1 is broken" in text for text in findings_with(free, held))
 
 
 def test_no_collective_runs_over_a_barred_part_and_some_may_over_the_rest() -> None:
     stated = Pin("w1", '[{}, {"y":(2)2}]'), Pin("w2", '[{"y":(2)2}, {}]'), Pin("out", "[{}, {}]"), Pin("x", "[{}, {}]")
-    held = planned(*stated, NoCollective(PART))
+    held = planned_mlp(*stated, NoCollective(PART))
     assert held.collectives["axes"].str.contains(r"y:\(2\)2").any()
     with pytest.raises(InfeasibleError):
-        planned(*stated, NoCollective("y:(2)2"))
+        planned_mlp(*stated, NoCollective("y:(2)2"))
 
 
 def test_a_collective_over_the_whole_axis_runs_over_its_parts() -> None:
     pins = Pin("x", '[{"y"}, {}]'), Pin("out", "[{}, {}]")
-    sent = planned(*pins, sub_axes={"y": (2, 2)})
-    barred = planned(NoCollective(PART))
+    sent = planned_mlp(*pins, sub_axes={"y": (2, 2)})
+    barred = planned_mlp(NoCollective(PART))
     assert any("no collective over y:(1)2 at ** is broken" in text for text in findings_with(sent, barred))
 
 
 def test_reshards_that_move_a_part_are_counted() -> None:
     pins = Pin("x", '[{"y":(1)2}, {}]'), Pin("w1", "[{}, {}]"), Pin("w2", "[{}, {}]"), Pin("out", "[{}, {}]")
     with pytest.raises(InfeasibleError):
-        planned(*pins, MaxReshards(0, axis=PART))
-    assert planned(*pins, MaxReshards(0, axis="y:(2)2")).status == "optimal"
+        planned_mlp(*pins, MaxReshards(0, axis=PART))
+    assert planned_mlp(*pins, MaxReshards(0, axis="y:(2)2")).status == "optimal"
 
 
 def test_a_saved_plan_names_the_part_as_the_mesh_does(tmp_path: Path) -> None:
-    found = planned(NoCollective('"y":(1)2', "w1"))
+    found = planned_mlp(NoCollective('"y":(1)2', "w1"))
     assert [s["axes"] for s in found.to_dict()["statements"]] == [[PART]]
     found.save(tmp_path / "plan.json")
     assert check_plan(Plan.load(tmp_path / "plan.json").to_dict()).ok
@@ -87,7 +76,7 @@ def test_a_saved_plan_names_the_part_as_the_mesh_does(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("axis", ["y:(1)3", "y:(3)2", "y:(1)1", "y:(0)2", "y:(8)2", "y:1", "y:", "z:(1)2", "z", ""])
 def test_a_plan_file_that_names_no_part_of_its_axes_does_not_verify(axis: str) -> None:
-    data = planned(Replicated("x", [PART])).to_dict()
+    data = planned_mlp(Replicated("x", [PART])).to_dict()
     data["statements"][0]["axes"] = [axis]
     assert any(str(f).startswith("statements") for f in check_plan(data).findings)
 
@@ -121,12 +110,12 @@ def test_parts_that_overlap_or_meet_are_one(named: list[str], kept: tuple[str, .
 )
 def test_parts_that_the_mesh_does_not_have_are_refused(part: str, said: str) -> None:
     with pytest.raises(ShardingError, match=f"no collective over {part.replace('(', '.').replace(')', '.')}.*{said}"):
-        planned(NoCollective(part))
+        planned_mlp(NoCollective(part))
 
 
 def test_a_manual_computation_runs_over_whole_axes() -> None:
     with pytest.raises(ShardingError, match="is a part of an axis; a manual computation runs over whole ones"):
-        planned(ManualComputation("tanh", [PART], ["[{?}, {?}]"], ["[{?}, {?}]"]))
+        planned_mlp(ManualComputation("tanh", [PART], ["[{?}, {?}]"], ["[{?}, {?}]"]))
 
 
 def test_parts_of_an_axis_that_a_shard_map_runs_over_are_refused() -> None:

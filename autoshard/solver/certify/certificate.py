@@ -6,7 +6,7 @@ stages of a proof in order: an opcode, then what belongs to it (see `docs/certif
 
 import json
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,13 +75,8 @@ def certificate_of(proof: Proof, bound: int | None) -> bytes:
 def _outline(put, outline: Outline) -> None:
     for one in outline.steps:
         charge = one.charge or Charge(0, ())
-        put([OUTLINED, one.step, charge.bits, len(charge.prices)])
-        if charge.prices:
-            moments, prices = np.array(charge.prices, dtype=np.int64).T
-            put(np.diff(moments, prepend=0))
-            put(prices)
-        put([len(one.messages)])
-        put(one.messages)
+        put([OUTLINED, one.step])
+        _sent(put, charge.bits, charge.prices, one.messages)
     if outline.left is not None:
         put([LEFT])
         for states in outline.left:  # stretches of numbers that follow each other: where each begins, and how many
@@ -121,13 +116,18 @@ def _events(put, events: list[Event]) -> None:
 
 def _record(put, record: Record, claimed: int) -> None:
     put([RECORD, int(record.pairs) + 2 * int(record.costs), record.threshold - claimed, record.bits, record.step])
-    put([record.price_bits, len(record.prices)])
-    if record.prices:
-        slots, prices = np.array(record.prices, dtype=np.int64).T
-        put(np.diff(slots, prepend=0))
-        put(prices)
-    put([len(record.messages)])
-    put(record.messages)
+    _sent(put, record.price_bits, record.prices, record.messages)
+
+
+def _sent(put, bits: int, prices: Sequence[tuple[int, int]], messages: np.ndarray) -> None:
+    """Prices, each at a moment or in a time slot, and messages."""
+    put([bits, len(prices)])
+    if prices:
+        times, listed = np.array(prices, dtype=np.int64).T
+        put(np.diff(times, prepend=0))
+        put(listed)
+    put([len(messages)])
+    put(messages)
 
 
 def _tree(put, step: Step, claimed: int) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autoshard.verify.certificate.outline import Edges, Factors, Outlined, Usages, read_messages
+from autoshard.verify.certificate.outline import Edges, Factors, OutlinedNetwork, Usages, read_messages
 from autoshard.verify.certificate.residual import Residual
 from autoshard.verify.certificate.stream import CertificateFault, Stream
 from autoshard.verify.certificate.weights import Layout, read_record
@@ -52,7 +52,7 @@ def _judged_in_outline(
     stream: Stream, costs: Sequence[np.ndarray], edges: Edges, usages: Usages, limit: int | None
 ) -> Verdict:
     """Messages over the smaller tables first; then the rest of the certificate, on the network of what is left."""
-    network, claimed, records = Outlined(costs, edges, usages, limit), stream.head["bound"], 0
+    network, claimed, records = OutlinedNetwork(costs, edges, usages, limit), stream.head["bound"], 0
     closed = not network.consistent()
     while not closed and stream.peek() == OUTLINED:
         stream.one()

@@ -117,7 +117,7 @@ def factors(table: Table) -> Factors:
     return Factors(base, np.arange(base.shape[0]), np.arange(base.shape[1]))
 
 
-class Outlined:
+class OutlinedNetwork:
     """What is left of such a network. alive: per node, which of its states. costs: those of states, with those of edges
     from a node to itself.
     """

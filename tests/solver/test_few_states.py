@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from solver_cases import random_network
 
-from autoshard.planning.few_states import Few, union
 from autoshard.solver import evaluate, solve
+from autoshard.solver.few_states import Few, union
 
 
 def test_a_union_has_the_states_of_all_sets_and_assignments_in_order() -> None:

@@ -1,7 +1,7 @@
-"""Few states of every decision, where a network is too large to be searched as it is within a memory limit.
+"""Few states of every node, where a network is too large to be searched as it is.
 
-Messages over the whole network say which states look best, with the prices on memory that a limit asks for. The network
-of these alone is small, and soon searched; its assignments are those of the whole network.
+Messages over the whole network say which states look best, or that no others are part of a better assignment. The
+network of these alone is small, and soon searched; its assignments are those of the whole network.
 """
 
 from collections.abc import Sequence
