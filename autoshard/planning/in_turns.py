@@ -58,9 +58,9 @@ def _looked(searches: Searches, limit: int, room: np.ndarray, known: Known | Non
     what, stood = "looking at what is held within the memory limit", searches.standing
     network, until = searches.model.with_limit(limit, room), searches.options.deadline
     found = searches.solve(network, what, (), until, GUIDING, known=known, proves=False)
-    if found.lower_bound <= _TOO_DEAR * abs(searches.bound):
+    if found.status != "infeasible" and found.lower_bound <= _TOO_DEAR * abs(searches.bound):
         return share
-    searches.standing = stood  # next to nothing fits: its prices would mislead
+    searches.standing = stood  # next to nothing fits, or nothing at all: its prices would mislead
     return share / 2
 
 
