@@ -26,6 +26,7 @@ from autoshard.planning.model import Model
 from autoshard.planning.no_plan import NoAnswerError, no_answer
 from autoshard.planning.searches import Searches
 from autoshard.planning.steps import (
+    ANYTHING,
     AT_ALL,
     CLOSELY,
     SOON_NODES,
@@ -322,7 +323,14 @@ class _Run:
         if found.status == "infeasible":
             raise no_answer(model, found, self.seen, limit, chosen)
         if found.assignment is None and not interrupted_in(self.rounds):
-            if starts := fitting.allowed(network, self.options, self.rounds):
+            said = "looking for anything within the memory limit, whatever it costs"
+            found = self._search(network, said, (), until, ANYTHING, within=limit, moments=chosen)
+            if found.status == "infeasible":
+                raise no_answer(model, found, self.seen, limit, chosen)
+            starts = [] if found.assignment is None else [model.memory.extended(found.assignment, chosen)]
+            if found.assignment is not None:
+                self._fits(found, found.assignment, limit)
+            if starts or (starts := fitting.allowed(network, self.options, self.rounds)):
                 found = self._search(network, "improving what fits", starts, until, AT_ALL, proves=False)
         if found.assignment is not None:
             self._fits(found, found.assignment, limit)

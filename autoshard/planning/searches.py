@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
 from autoshard.deadline import Deadline
@@ -9,7 +10,7 @@ from autoshard.planning import fitting
 from autoshard.planning.decision import Known, Search, interrupted_in, progress_words
 from autoshard.planning.heap import give_back
 from autoshard.planning.model import Model
-from autoshard.planning.steps import CLOSELY, SMALL_NODES, Step
+from autoshard.planning.steps import CLOSELY, MOST_DEAD_ENDS_EFFORT, SMALL_NODES, Step
 from autoshard.search_options import SearchOptions
 from autoshard.solver.few_states import Few, States
 from autoshard.solver.incumbent import Progress
@@ -60,7 +61,7 @@ class Searches:
         """Solve a network. step: how closely; known: the best plan. proves: its bound holds for all plans. within,
         moments: see `Search`. few: with these states alone.
         """
-        from autoshard.solver import solve
+        from autoshard.solver import anything, solve
 
         options = self.options
         options.say(what)
@@ -75,11 +76,16 @@ class Searches:
         part = None if few is None else Few(network, few)
         network, given = (network, given) if part is None else (part.network, part.within(given))
         gap = 0.0 if (network.usage_limit is None or self.small) and not network.is_factored else options.accepted_gap
-        solution = solve(
-            network, deadline=until.part(1.0), effort=options.effort * step.effort(known), seed=options.seed,
-            starts=given, standing=self.standing, gap=gap, rough=step.rough, progress=told, proves=step.proves,
-            wanted=None if moments is None or within is None or step.rough else fitting.fits_within(self.model, within),
-        )  # fmt: skip
+        if step.dead_ends:
+            ends = ceil(step.dead_ends * min(options.effort, MOST_DEAD_ENDS_EFFORT))
+            solution = anything(network, ends, deadline=until.part(1.0), progress=told)
+        else:
+            fits = None if moments is None or within is None or step.rough else fitting.fits_within(self.model, within)
+            solution = solve(
+                network, deadline=until.part(1.0), effort=options.effort * step.effort(known), seed=options.seed,
+                starts=given, standing=self.standing, gap=gap, rough=step.rough, progress=told, proves=step.proves,
+                wanted=fits,
+            )  # fmt: skip
         solution = solution if part is None else part.back(solution)
         self.standing = solution.standing or self.standing
         self.likely += [] if solution.likely is None else [solution.likely]

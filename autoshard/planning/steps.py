@@ -30,7 +30,8 @@ _MORE = 1000.0
 class Step:
     """One kind of search. rough: the gap at which it may end; share: of the effort, and once a plan within the limit is
     known `known`, where that is another; proves: whether it goes on after a first bound and a first search; whole: the
-    network knows of all that plans may hold at any moment; last: no other kind follows.
+    network knows of all that plans may hold at any moment; last: no other kind follows. dead_ends: it only looks
+    whether anything fits, whatever that costs, and learns from so many of them at effort 1.
     """
 
     rough: float = 0.0
@@ -39,6 +40,7 @@ class Step:
     proves: bool = True
     whole: bool = False
     last: bool = False
+    dead_ends: int = 0
 
     def effort(self, plan: object | None) -> float:
         """The share of the effort. plan: one within the limit that is known."""
@@ -59,6 +61,9 @@ GUIDING = Step(0.05, proves=False)
 """A search that is to say which states look best."""
 AT_ALL = Step(rough=1.0, share=0.05, proves=False)
 """How closely it is looked whether anything fits at all: what reductions, shaving and a few messages show."""
+ANYTHING, MOST_DEAD_ENDS_EFFORT = Step(rough=1.0, dead_ends=6_000), 20.0
+"""A search for anything that fits (a dead end takes some 1 ms in networks of 12,000 states), and the effort from which
+it gets no more."""
 WHOLE_ENTRIES = 4_000_000
 """That is looked at where the network without anything that several decisions hold has so many table entries at most:
 with all of that it has up to some fifteen times as many."""

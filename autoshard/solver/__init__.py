@@ -10,10 +10,14 @@ from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Evaluation, 
 from autoshard.solver.solution import Solution
 
 if TYPE_CHECKING:
-    from autoshard.solver.driver import solve
+    from autoshard.solver.driver import anything, solve
     from autoshard.solver.incumbent import Progress
 
-_LAZY = {"solve": "autoshard.solver.driver", "Progress": "autoshard.solver.incumbent"}
+_LAZY = {
+    "anything": "autoshard.solver.driver",
+    "solve": "autoshard.solver.driver",
+    "Progress": "autoshard.solver.incumbent",
+}
 
 __all__ = [
     "IMPOSSIBLE",
@@ -23,6 +27,7 @@ __all__ = [
     "Progress",
     "Solution",
     "Usage",
+    "anything",
     "evaluate",
     "solve",
     "usage_profile",

@@ -18,7 +18,7 @@ from autoshard.solver.incumbent import CloseEnough, OutOfTime, Progress, Race, U
 from autoshard.solver.network import CostNetwork, evaluate
 from autoshard.solver.reductions import reduce_network
 from autoshard.solver.solution import Solution, Status, Stopped
-from autoshard.solver.work import Infeasible, from_network, without_overlap
+from autoshard.solver.work import Infeasible, Work, from_network, without_overlap
 
 REDUCING_WORK = 3_000_000_000
 MOST_REDUCING_EFFORT = 10.0
@@ -90,11 +90,36 @@ def solve(
     ends = math.inf if deadline is None else deadline.ends
     race = Race(network, began, ends, progress, endless=math.isinf(effort), accepted_gap=rough, wanted=wanted)
     stats: dict = {}
-    stopped, reason = Stopped.DONE, None
-    try:
+
+    def run() -> None:
         for start in starts:
             race.offer(start)
         _run(race, effort, seed, workers, max(gap, rough), starts, stats, proves)
+
+    return _ended(race, run, stats)
+
+
+def anything(
+    network: CostNetwork,
+    dead_ends: int,
+    *,
+    deadline: Deadline | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Solution:
+    """An assignment that fits, whatever it costs, or a proof that there is none, by search that learns from dead ends.
+
+    Not for networks with factored tables; otherwise as `solve`.
+    """
+    race = Race(network, clock(), math.inf if deadline is None else deadline.ends, progress)
+    stats: dict = {}
+    return _ended(race, lambda: _look_for_anything(race, dead_ends, stats), stats)
+
+
+def _ended(race: Race, run: Callable[[], None], stats: dict) -> Solution:
+    """What a race has come to once it has run."""
+    stopped, reason = Stopped.DONE, None
+    try:
+        run()
     except CloseEnough:
         stopped = Stopped.GAP
     except Unwanted:
@@ -106,6 +131,7 @@ def solve(
         stopped = Stopped.TIME
     except KeyboardInterrupt:
         stopped = Stopped.INTERRUPT
+    network = race.network
     race.close()
     if race.assignment is not None and evaluate(network, race.assignment).cost != race.cost:
         raise AssertionError("the cost of the best assignment is not what it was taken for")
@@ -141,17 +167,8 @@ def trivial_bound(network: CostNetwork) -> int:
     return sum(int(c.min()) for c in network.costs) + sum(int(e.costs.min()) for e in network.edges)
 
 
-def _run(
-    race: Race,
-    effort: float,
-    seed: int,
-    workers: int,
-    gap: float,
-    starts: Sequence[Sequence[int] | np.ndarray],
-    stats: dict,
-    proves: bool,
-) -> None:
-    race.enter("reduce")
+def _reduced(race: Race, effort: float, stats: dict) -> Work:
+    """What reductions leave of the network; where that is nothing, all is known."""
     with uncollected():
         work = from_network(race.network, logged=True)
         race.log = work.log
@@ -169,6 +186,36 @@ def _run(
         whole = work.complete({})
         race.offer([whole[i] for i in range(race.network.n_nodes)])
         race.provers.append(Reduced.by(work.log, work.constant))
+    return work
+
+
+def _look_for_anything(race: Race, dead_ends: int, stats: dict) -> None:
+    """An assignment that fits, or a proof that there is none."""
+    race.enter("reduce")
+    work = _reduced(race, 1.0, stats)
+    if work.nodes():
+        from autoshard.solver.proof import prover
+
+        race.enter("proof")
+        none = prover(race, work, costs=False)
+        none.begin()
+        race.enter("learn")
+        none.learn(dead_ends)
+
+
+def _run(
+    race: Race,
+    effort: float,
+    seed: int,
+    workers: int,
+    gap: float,
+    starts: Sequence[Sequence[int] | np.ndarray],
+    stats: dict,
+    proves: bool,
+) -> None:
+    race.enter("reduce")
+    work = _reduced(race, effort, stats)
+    if not work.nodes():
         return
     from autoshard.solver.proof import prover, search_exactly
 

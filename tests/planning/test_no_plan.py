@@ -32,16 +32,21 @@ def refusal(*constraints: Pin, limit: int, **options: Any) -> AutoshardError:
 @pytest.fixture
 def lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The solver loses every assignment within a memory limit, and proves nothing."""
-    whole = solver.solve
+    whole, any_at_all = solver.solve, solver.anything
 
-    def solve(network: CostNetwork, **options: Any) -> Solution:
-        found = whole(network, **options)
-        if network.usage_limit is None:
-            return found
+    def without(found: Solution) -> Solution:
         stats = {"stopped": Stopped.EFFORT}
         return replace(found, assignment=None, cost=None, lower_bound=0, status="unknown", stats=stats)
 
+    def solve(network: CostNetwork, **options: Any) -> Solution:
+        found = whole(network, **options)
+        return found if network.usage_limit is None else without(found)
+
+    def anything(network: CostNetwork, dead_ends: int, **options: Any) -> Solution:
+        return without(any_at_all(network, dead_ends, **options))
+
     monkeypatch.setattr(solver, "solve", solve)
+    monkeypatch.setattr(solver, "anything", anything)
 
 
 def peak() -> int:

@@ -14,14 +14,14 @@ import numpy as np
 from autoshard.solver.certify.packing import packed
 from autoshard.solver.certify.parts import Step
 from autoshard.solver.certify.probing import Probes
-from autoshard.solver.certify.proof import Charge, Outline, Proof
+from autoshard.solver.certify.proof import Charge, Outline, Proof, Refuted
 from autoshard.solver.certify.shaving import Shave
 from autoshard.solver.certify.weigh import Record
 from autoshard.solver.work import Event
 
-FORMAT, OF_OUTLINES = "autoshard-certificate-3", "autoshard-certificate-4"
+FORMAT, OF_OUTLINES, OF_NOGOODS = "autoshard-certificate-3", "autoshard-certificate-4", "autoshard-certificate-5"
 END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE, PART, FORGET, SHAVE, PROBES = range(14)
-OUTLINED, LEFT = 14, 15
+OUTLINED, LEFT, NOGOODS = 14, 15, 16
 MOST_BYTES = 2**27
 """Checkers refuse what unpacks to more."""
 
@@ -39,7 +39,7 @@ def certificate_of(proof: Proof, bound: int | None) -> bytes:
     if proof.outline is not None:
         _outline(put, proof.outline)
     for stage in proof.stages:
-        if stage and isinstance(stage[0], Record | Shave | Probes):
+        if stage and isinstance(stage[0], Record | Shave | Probes | Refuted):
             put([PART])
             for record in stage:
                 if isinstance(record, Shave):
@@ -53,6 +53,8 @@ def certificate_of(proof: Proof, bound: int | None) -> bytes:
                         if one.record is not None:
                             _record(put, one.record, claimed)
                         put([END])
+                elif isinstance(record, Refuted):
+                    _nogoods(put, record)
                 else:
                     assert isinstance(record, Record)
                     _record(put, record, claimed)
@@ -68,6 +70,8 @@ def certificate_of(proof: Proof, bound: int | None) -> bytes:
     if len(raw) > MOST_BYTES:
         return b""
     format_ = FORMAT if proof.outline is None else OF_OUTLINES
+    if any(isinstance(one, Refuted) for stage in proof.stages for one in stage):
+        format_ = OF_NOGOODS
     head: dict[str, Any] = {"format": format_, "bound": bound, "numbers": len(numbers), "parts": proof.parts}
     return json.dumps(head).encode() + b"\n" + zlib.compress(raw)
 
@@ -85,6 +89,17 @@ def _outline(put, outline: Outline) -> None:
             lengths = np.diff(np.concatenate([[-1], ends, [len(states) - 1]])) if len(states) else states
             put([len(begins)])
             put(np.column_stack([np.diff(begins, prepend=0), lengths]).ravel())
+
+
+def _nogoods(put, refuted: Refuted) -> None:
+    put([NOGOODS, len(refuted.nogoods)])
+    for nogood in refuted.nogoods:
+        put([len(nogood.nodes)])
+        before = -1
+        for node, states in zip(nogood.nodes, nogood.states, strict=True):
+            put([node - before - 1, len(states)])
+            put(np.diff(states, prepend=0))
+            before = node
 
 
 def _events(put, events: list[Event]) -> None:

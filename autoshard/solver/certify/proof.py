@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from autoshard.solver.certify.probing import Probes
     from autoshard.solver.certify.shaving import Shave
     from autoshard.solver.certify.weigh import Record
+    from autoshard.solver.learning.learner import Nogood
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,14 @@ class Outline:
     left: Sequence[np.ndarray] | None = None
 
 
+@dataclass(frozen=True)
+class Refuted:
+    """Nogoods, each of which follows from the ones before it; with the last one nothing is left that fits."""
+
+    nogoods: "Sequence[Nogood]"
+    records: int = 0
+
+
 @dataclass
 class Proof:
     """outline: what comes before all else where tables are rows and columns of smaller ones. stages: reductions, and
@@ -58,7 +67,9 @@ class Proof:
     is proved with costs, what nothing is cheaper than: more than any assignment costs.
     """
 
-    stages: "list[Sequence[Event] | Sequence[Record | Shave | Probes]]" = field(default_factory=list)
+    stages: "list[Sequence[Event] | Sequence[Record | Shave | Probes] | Sequence[Refuted]]" = field(
+        default_factory=list
+    )
     tree: "Step | None" = None
     bound: float = -math.inf
     parts: int = 0

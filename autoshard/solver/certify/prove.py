@@ -13,12 +13,13 @@ import numpy as np
 from autoshard.solver.certify.ground import Ground
 from autoshard.solver.certify.parts import OpenPart
 from autoshard.solver.certify.probing import LOOKED, probe
-from autoshard.solver.certify.proof import Proof
+from autoshard.solver.certify.proof import Proof, Refuted
 from autoshard.solver.certify.root import settle_root, take_out
 from autoshard.solver.certify.tree import Tree
 from autoshard.solver.certify.weigh import NEVER, Whole
 from autoshard.solver.dual.fixing import Part
 from autoshard.solver.dual.flat import Flat, flatten
+from autoshard.solver.learning.learner import FOUND, REFUTED, Learner
 from autoshard.solver.reductions import reduce_network
 from autoshard.solver.work import Event, Infeasible, Work, without_overlap
 
@@ -218,6 +219,19 @@ class Prover:
                 self._split(self.tree, math.ceil(min(due, most_work - (self.effort - begun))))
             else:
                 self._probe(self.tree)
+        return self.done
+
+    def learn(self, conflicts: int) -> bool:
+        """Search for anything that fits, whatever it costs, with nogoods from so many dead ends; True when settled."""
+        learner = Learner(self._flat())
+        result = learner.go_on(conflicts, self.check)
+        if result == FOUND:
+            self._offer(learner.rules.offsets[:-1] + learner.assignment())
+            self.done, self.latest.bound = True, 0
+        elif result == REFUTED:
+            self.latest.stages.append([Refuted(learner.nogoods())])
+            self.tree = self.latest.tree = None
+            self._conclude(math.inf)
         return self.done
 
     def _split(self, tree: Tree, most_work: int) -> None:

@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autoshard.verify.certificate.nogoods import Nogoods, read_nogoods
 from autoshard.verify.certificate.outline import Edges, Factors, OutlinedNetwork, Usages, read_messages
 from autoshard.verify.certificate.residual import Residual
 from autoshard.verify.certificate.stream import CertificateFault, Stream
 from autoshard.verify.certificate.weights import Layout, read_record
 
 END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE, PART, FORGET, SHAVE, PROBES = range(14)
-OUTLINED, LEFT = 14, 15
+OUTLINED, LEFT, NOGOODS = 14, 15, 16
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,10 @@ class _Judge:
         if not layout.consistent(alive):
             return True
         dead: np.ndarray | None = None
-        while (code := self.stream.one()) in (RECORD, SHAVE, PROBES):
+        while (code := self.stream.one()) in (RECORD, SHAVE, PROBES, NOGOODS):
+            if code == NOGOODS:
+                self._refute(layout, alive)
+                return True
             if code == SHAVE:
                 if not self._shaved(layout, alive):
                     return True
@@ -187,6 +191,16 @@ class _Judge:
             raise CertificateFault(f"an unknown step among records: {code}")
         self.cut(layout, alive, dead)
         return self.residual.empty
+
+    def _refute(self, layout: Layout, alive: np.ndarray) -> None:
+        """Read nogoods, each of which follows from the ones before it; in the end they leave nothing."""
+        judged = Nogoods(layout, alive)
+        for nogood in read_nogoods(self.stream, layout):
+            self.steps += 1
+            if judged.take(nogood):
+                return
+        if not judged.broken:
+            raise CertificateFault("its nogoods leave something that fits")
 
     def _shaved(self, layout: Layout, alive: np.ndarray) -> bool:
         """Take out states that leave nothing when their node is held to them; False where nothing is left then."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-FORMATS = tuple(f"autoshard-certificate-{number}" for number in (1, 2, 3, 4))
+FORMATS = tuple(f"autoshard-certificate-{number}" for number in (1, 2, 3, 4, 5))
 """The numbers are an xz stream in the first, which earlier versions wrote, and a zlib stream in the others."""
 MOST_BYTES = 2**27
 """Certificates that unpack to more are refused: a few KB can unpack to GBs, and each byte may be a number of eight."""
