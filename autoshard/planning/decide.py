@@ -327,10 +327,10 @@ class _Run:
             found = self._search(network, said, (), until, ANYTHING, within=limit, moments=chosen)
             if found.status == "infeasible":
                 raise no_answer(model, found, self.seen, limit, chosen)
-            starts = [] if found.assignment is None else [model.memory.extended(found.assignment, chosen)]
             if found.assignment is not None:
                 self._fits(found, found.assignment, limit)
-            if starts or (starts := fitting.allowed(network, self.options, self.rounds)):
+            stopped = interrupted_in(self.rounds)
+            if starts := [] if stopped else fitting.allowed(network, self.options, self.rounds):
                 found = self._search(network, "improving what fits", starts, until, AT_ALL, proves=False)
         if found.assignment is not None:
             self._fits(found, found.assignment, limit)
