@@ -74,7 +74,7 @@ def best_within(
 
 def _over(best: Restricted, limit: int, timed_out: bool) -> CannotBe:
     memory = best.memory
-    return CannotBe(f"it holds {memory.peak_bytes} bytes at {memory.where}, the limit is {limit}", timed_out)
+    return CannotBe(f"it holds {memory.peak_bytes} bytes at {memory.where}, the limit is {limit} bytes", timed_out)
 
 
 def unlimited(

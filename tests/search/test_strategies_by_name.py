@@ -186,5 +186,5 @@ def test_a_strategy_that_does_not_fit_names_the_limit_that_was_stated() -> None:
     two = {"a": SPEC((1024, 4096), jnp.bfloat16), "b": SPEC((4096, 1024), jnp.bfloat16)}
     limit = 4404019
     tight = model_of(lambda w, x: jax.nn.relu(x @ w["a"]) @ w["b"], two, SPEC((512, 1024), jnp.bfloat16), limit=limit)
-    with pytest.raises(NotFoundError, match=f"it holds [0-9]+ bytes at .*, the limit is {limit}"):
+    with pytest.raises(NotFoundError, match=f"it holds [0-9]+ bytes at .*, the limit is {limit} bytes"):
         start_of(tight, StrategyName("greedy"))
