@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -12,11 +13,15 @@ import pytest
 import yaml
 from snippets import Block, assert_printed, blocks, run_page
 
+from autoshard.cli import main
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
 NEEDED = {"linen": "flax", "nnx": "flax", "equinox": "equinox", "keras": "keras"}
 """Packages of tutorials that are not among the test dependencies."""
+
+CONSOLE = [block for block in blocks(DOCS / "costmodels.md") if block.language == "console"]
 
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} (.+)$", re.M)
@@ -157,6 +162,15 @@ def test_the_first_page_runs(folder: Path) -> None:
     for text in code:
         exec(compile(text, "docs/index.md", "exec"), names)
     assert code and callable(names["run"])
+
+
+@pytest.mark.parametrize("block", CONSOLE, ids=lambda block: f"line {block.line}")
+def test_cost_models_are_shown_with_the_figures_that_they_print(
+    block: Block, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, *shown = (line for line in block.text.splitlines() if line != "...")
+    assert main(shlex.split(command.removeprefix("$ autoshard "))) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if line in shown] == shown
 
 
 def test_a_snippet_that_prints_something_else_is_found() -> None:
