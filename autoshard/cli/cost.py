@@ -106,9 +106,9 @@ def model_step(
             )
         return
     if missing := [option for option, value in required.items() if value is None]:
+        commands = typer.main.get_group(app).list_commands(context)
         raise InputError(
-            f"autoshard cost needs {', '.join(missing)} for a strategy on a model, or a command: collective, matmul, "
-            "critical-batch, model, inference"
+            f"autoshard cost needs {', '.join(missing)} for a strategy on a model, or a command: {', '.join(commands)}"
         )
     from autoshard.costmodels.strategy_questions import ask_strategy
 
@@ -181,7 +181,10 @@ def critical_batch(
 @grouped
 def collective(
     *,
-    kind: Annotated[str, typer.Option(help="all-gather, reduce-scatter, all-reduce, all-to-all, permute, slice.")],
+    kind: Annotated[
+        str,
+        typer.Option(help="all-gather, reduce-scatter, all-reduce, all-to-all, permute, any-permute or slice."),
+    ],
     amount: Annotated[
         str, typer.Option("--bytes", help="The whole array on the axes: what an all-gather returns. 2e9, 64MiB.")
     ],

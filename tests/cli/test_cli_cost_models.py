@@ -123,6 +123,14 @@ def test_what_is_missing_is_named(missing: str, capsys: pytest.CaptureFixture[st
     assert f"autoshard cost needs {missing} for a strategy on a model" in capsys.readouterr().err
 
 
+def test_where_the_model_question_lacks_something_every_command_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cost", "--model", "llama3_70b"]) == 2
+    named = capsys.readouterr().err.strip().rpartition("or a command: ")[2].split(", ")
+    assert main(["cost", "--help"]) == 0
+    listed = capsys.readouterr().out.partition("Commands:")[2].splitlines()
+    assert sorted(named) == sorted(line.split()[0] for line in listed if line[:3].strip(" ") and line.startswith("  "))
+
+
 def test_options_of_the_model_question_before_a_command_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cost", "--model", "llama3_70b", *CRITICAL[1:]]) == 2
     assert "--model before 'critical-batch'" in capsys.readouterr().err

@@ -38,7 +38,8 @@ def test_all_examples_are_listed_with_what_they_are(repository: Path, capsys: py
     assert main(["init", "--list"]) == 0
     told = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in told] == sorted(p.stem for p in (repository / "configs").glob("*.yaml"))
-    assert all(len(line.split()) > 3 for line in told) and list(examples()) == [line.split()[0] for line in told]
+    assert all(len(line.split()) > 3 and line.endswith(".") for line in told)
+    assert list(examples()) == [line.split()[0] for line in told]
 
 
 def test_a_frame_for_a_function_is_a_config_that_can_be_solved(capsys: pytest.CaptureFixture[str]) -> None:
