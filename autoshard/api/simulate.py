@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from autoshard.costs.steptime import whole_bytes
 from autoshard.errors import InputError, UnsupportedError
@@ -43,8 +43,8 @@ def simulate(
     form: how the plan is handed to the compiler (`autoshard.api.targets.TARGETS`, without ``mlir``). compiler: ``tpu``
     and ``gpu`` compile ahead of time, with libtpu and with XLA's compiler for NVIDIA GPUs, and read the schedule;
     ``own`` orders the plan itself, by the plan's seconds (as ``explicit`` or ``constraints``); ``auto`` takes the
-    compiler of the machine where it can be had, our own scheduler otherwise, and says which. clock: how compiled
-    work is timed (`autoshard.simulation.work.Work.seconds`). keep: is handed the compiled text.
+    compiler of the machine where it can be had and knows such a slice, our own scheduler otherwise, and says which.
+    clock: how compiled work is timed (`autoshard.simulation.work.Work.seconds`). keep: is handed the compiled text.
 
     Raises `InputError` for unknown names, and for a compiler where the plan was loaded without its function,
     `UnsupportedError` where the compiler cannot be asked or refuses the program.
@@ -54,10 +54,18 @@ def simulate(
             raise InputError(f"no {what} {stated!r}; there are {', '.join(known)}")
     title = name or plan.program.name
     judge, why = judge_of(plan.machine, compiler)
+    devices: list[Any] = []
+    if judge is not None:
+        try:
+            devices = judge.devices_of(plan.machine, plan.schedule.mesh.mesh.device_ids)
+        except UnsupportedError as error:  # not every mesh is one that can be bought
+            if compiler != "auto":
+                raise UnsupportedError(f"{error}; our own scheduler (own, or auto) knows any") from error
+            judge, why = None, str(error)
     if judge is None:
         return _own(plan, title, form, (f"no compiler was asked: {why}",) if why else ())
     began = time.monotonic()
-    compiled = compile_for(judge, plan, form)
+    compiled = compile_for(judge, plan, form, devices)
     took = time.monotonic() - began
     if keep is not None:
         keep(compiled.text)
@@ -65,12 +73,11 @@ def simulate(
     return replace(found, compile_s=took, peak_bytes=compiled.peak_bytes)
 
 
-def compile_for(judge: Compiler, plan: Plan, form: str) -> Compiled:
-    """The plan's program, compiled for its described machine; takes seconds to minutes.
+def compile_for(judge: Compiler, plan: Plan, form: str, devices: list[Any]) -> Compiled:
+    """The plan's program, compiled for the described devices of its machine; takes seconds to minutes.
 
     Raises `UnsupportedError` where it is refused, or holds more than the device has for programs.
     """
-    devices = judge.devices_of(plan.machine, plan.schedule.mesh.mesh.device_ids)
     compiled, usable = judge.compiled(plan.lower(form).staged(devices)), plan.machine.usable_bytes
     if compiled.peak_bytes is not None and compiled.peak_bytes > usable:  # not every compiler refuses it by itself
         raise UnsupportedError(

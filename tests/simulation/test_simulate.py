@@ -14,6 +14,7 @@ from autoshard.api.simulate import simulate
 from autoshard.cli import main
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.report.simulations import simulation_lines
+from autoshard.simulation import tpu
 from autoshard.simulation.trace import trace_events
 
 needs_libtpu = pytest.mark.skipif(util.find_spec("libtpu") is None, reason="libtpu is not installed")
@@ -78,6 +79,30 @@ def test_asking_for_a_compiler_that_is_not_there_is_refused():
         simulate(planned({"a": 4}, "h100"), compiler="tpu")
     with pytest.raises(UnsupportedError, match=r"--compiler gpu: there is no ahead-of-time compiler for tpu_v5e"):
         simulate(planned({"a": 4}), compiler="gpu")
+
+
+@pytest.fixture
+def no_such_slice(monkeypatch):
+    """A TPU compiler that is there, and can describe no slice of the plan's shape."""
+
+    def refused(machine, device_ids):
+        raise UnsupportedError("the TPU compiler has no slice v5e:2x3")
+
+    monkeypatch.setattr(tpu, "missing", lambda machine: None)
+    monkeypatch.setattr(tpu, "devices_of", refused)
+
+
+@pytest.mark.usefixtures("no_such_slice")
+def test_a_slice_that_the_compiler_does_not_know_is_simulated_by_our_scheduler_and_told():
+    found = simulate(planned({"a": 2, "b": 3}))
+    assert found.scheduler == "autoshard's scheduler"
+    assert found.notes[0] == "no compiler was asked: the TPU compiler has no slice v5e:2x3"
+
+
+@pytest.mark.usefixtures("no_such_slice")
+def test_a_compiler_asked_by_name_for_a_slice_that_it_does_not_know_is_refused_with_what_to_try():
+    with pytest.raises(UnsupportedError, match="no slice v5e:2x3; our own scheduler"):
+        simulate(planned({"a": 2, "b": 3}), compiler="tpu")
 
 
 @pytest.mark.parametrize("wrong", [{"form": "mlir"}, {"compiler": "gcc"}, {"clock": "wall"}])
