@@ -77,7 +77,7 @@ def break_even(
     models: dict[object, Model] = {}  # limits share a network
 
     def solve(changed: Changed, what: str, pin: MatchedPin | None, since: int | None = None) -> PlanRecord | NoPlan:
-        options.say(f"break-even by {by}: {what}")
+        options.say(f"break-even by {by} at {what}")  # each a stage of its own
         pinned = replace(changed, pins=() if pin is None else (pin,))
         try:
             key = (pin, id(changed.machine), id(changed.program))

@@ -12,7 +12,8 @@ from autoshard import InfeasibleError, InputError, Pin, UnsupportedError, plan
 from autoshard.api.plans import Plan
 from autoshard.cli import main
 from autoshard.questions.again import Changed, solve_again
-from autoshard.questions.break_even import BreakEven, break_even, with_bandwidth
+from autoshard.questions.break_even import BreakEven, break_even, quick_options, with_bandwidth
+from autoshard.report.progress import Progress
 
 SPEC = jax.ShapeDtypeStruct
 
@@ -63,6 +64,13 @@ def test_a_decision_that_never_flips_says_so_with_what_was_searched(found: Plan)
     assert told.flips == ()
     assert "stands everywhere from" in str(told)
     assert told.searched == (4.0**-3, 4.0**3)
+
+
+def test_every_point_that_is_tried_is_a_line_of_progress(found: Plan, capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress() as progress:
+        break_even(found, "w", "bandwidth", options=replace(quick_options(found), progress=progress))
+    told = [line.partition(" s  ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert told[:2] == [f"break-even by bandwidth at {factor} x the bandwidth" for factor in (1, 0.25)]
 
 
 def test_bandwidth_alone_is_scaled(found: Plan) -> None:
