@@ -156,6 +156,7 @@ def _ended(race: Race, run: Callable[[], None], stats: dict) -> Solution:
     stats |= {"stopped": stopped, "seconds": round(race.seconds(), 3), "stages": race.engines}
     if proof is not None:
         stats["proof"] = {"parts": proof.parts, "records": proof.records}
+    race.let_go()
     return Solution(
         race.assignment, race.cost, lower, status, race.peak, reason if status == "infeasible" else None,
         tuple(race.trace), tuple(race.earlier), stats, proof,

@@ -199,6 +199,12 @@ class Race:
             return bound if bound < math.inf or prover is not self.standing else -math.inf
         return min(bound, int(self.target()) + 1)
 
+    def let_go(self) -> None:
+        """The run is over. Who proved knows the race: such a cycle keeps hundreds of MiB of messages until Python's
+        collector comes by, which counts objects and not their bytes.
+        """
+        self.provers, self.standing, self.last_resort = [], None, None
+
     def _provers(self) -> "list[Prover | Reduced | Standing]":
         return [*self.provers, *(() if self.standing is None else (self.standing,))]
 

@@ -5,6 +5,7 @@ the whole reduced network, so that every assignment stays reachable.
 """
 
 import math
+import weakref
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -78,7 +79,8 @@ class Portfolio:
         self.decoded, self.given_up = 0, 0
         self.hand_over: Callable[[np.ndarray], None] | None = None
         self.completion = Completion(work, self.flat, race.network.n_nodes)
-        self.searcher = Searcher(race, self.completion, seed, self.price)
+        own = weakref.proxy(self)  # a cycle would keep all messages until Python's collector comes by
+        self.searcher = Searcher(race, self.completion, seed, lambda: own.price())
 
     @property
     def part(self) -> Part:

@@ -1,6 +1,7 @@
 """More workers: the same guarantees, incumbents from every thread, and a clean end on Ctrl-C."""
 
 import dataclasses
+import gc
 import json
 import os
 import signal
@@ -8,13 +9,16 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
 from solver_cases import hard_network, layered_network, optimum, random_network
 
 from autoshard.deadline import Deadline
-from autoshard.solver import driver, evaluate, solve
+from autoshard.garbage import uncollected
+from autoshard.solver import driver, evaluate, portfolio, solve
+from autoshard.solver.portfolio import Portfolio
 
 
 def tight(seed: int):
@@ -43,6 +47,23 @@ def test_no_thread_outlives_the_run():
     before = threading.active_count()
     solve(hard_network(1, nodes=300), workers=3, deadline=Deadline.after(3.0), effort=float("inf"))
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_messages_of_a_run_go_with_it_and_wait_for_no_collector(monkeypatch, workers: int):
+    made: list[weakref.ref[Portfolio]] = []
+
+    def noted(*arguments):
+        found = Portfolio(*arguments)
+        made.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(portfolio, "Portfolio", noted)
+    monkeypatch.setattr(driver, "SMALL_ENTRIES", 0)
+    gc.collect()
+    with uncollected():
+        solve(layered_network(2), workers=workers)
+        assert made[0]() is None
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals and /proc")
