@@ -218,6 +218,7 @@ def _intensities(groups: Sequence[Json]) -> "list[RenderableType]":
             ("bound by", ""), ("compute bound", ""),
         ],
     )  # fmt: skip
+    table.columns[1].no_wrap = True  # the last column has words to break between
     for group in groups[:MOST_INTENSITIES]:
         ratios = (f"{group['flops_per_byte']:.4g}", f"{group['machine_flops_per_byte']:.4g}")
         table.add_row(

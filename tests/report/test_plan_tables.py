@@ -1,7 +1,10 @@
 """What a person reads about a plan, from the data of plan.json alone."""
 
+import jax
+import jax.numpy as jnp
 import pytest
 
+import autoshard
 from autoshard.deadline import clock
 from autoshard.report import print_run, summary
 from autoshard.report.progress import COMPILING, Progress, describe
@@ -70,6 +73,14 @@ def test_a_long_path_is_broken_into_lines_and_cuts_no_column_off() -> None:
     lines = summary(plan, width=120).splitlines()
     row = next(line for line in lines if line.strip().startswith("batch/xxx"))
     assert '[{"data"}, {}]' in row and row.endswith("256 B")
+
+
+def test_kinds_of_collectives_are_not_broken_where_other_columns_have_words() -> None:
+    x, w = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((64, 2048), (2048, 512)))
+    pins = [autoshard.Pin("x", '[{}, {"model"}]'), autoshard.Pin("out", '[{"model"}, {}]')]
+    plan = autoshard.plan(lambda x, w: x @ w, x, w, mesh={"model": 4}, hardware="tpu_v5e", constraints=pins)
+    table = plan.summary(width=80).partition("arithmetic intensity of the collectives")[2]
+    assert "reduce_scatter" in table
 
 
 def test_moments_with_another_sharding_are_a_group_of_their_own() -> None:
