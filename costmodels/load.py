@@ -22,7 +22,7 @@ _AT = "@"
 
 
 def list_calibrated() -> tuple[str, ...]:
-    """Names of packaged profiles with figures from a calibration, such as ``tpu_v5e@compiler``, sorted."""
+    """Names of packaged profiles of a chip as a compiler or other software runs it (``tpu_v5e@compiler``), sorted."""
     return tuple(sorted(f"{path.stem}{_AT}{path.parent.name}" for path in _FOLDER.glob("*/*.yaml")))
 
 
@@ -34,7 +34,8 @@ def list_profiles() -> tuple[str, ...]:
 def load_profile(name_or_path: str | Path) -> Profile:
     """A profile by name (`tpu_v5e`), or from a YAML file (a path with a slash or ending in `.yaml`/`.yml`).
 
-    ``tpu_v5e@compiler`` is the chip with work and overlap as its compiler's schedules have them (`list_calibrated`).
+    ``tpu_v5e@compiler`` is the chip with work and overlap as its compiler's schedules have them, and
+    ``a100_80@deepspeed_2021`` with what that software adds to sharded weights (`list_calibrated`).
     A file may say `base: tpu_v5e` and give only what differs: mappings are merged, levels are matched by name
     (a level with a new name is added at the outside), everything else replaces. `ProfileError` where it is unknown
     or impossible.

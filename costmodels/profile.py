@@ -287,6 +287,7 @@ class Profile(_Strict):
     overlap: Overlap
     matmul_efficiency: Quantity | None = None  # share of the peak that matmuls of training steps reach (the estimate)
     attention_efficiency: Quantity | None = None  # the same of attention, all of S x S counted
+    staging_rate: Quantity | None = None  # of software that gathers and scatters sharded weights in turn with work
     matmul_tile: Annotated[int, Field(ge=1)] = 1  # matmul dimensions are padded to multiples of this
     compiled_work: CompiledWork | None = None  # of plans' prices; where it is missing they are at the peak rates
     chip: str | None = None  # the packaged profile of the chip that this one describes, where that is another one
@@ -308,6 +309,8 @@ class Profile(_Strict):
             share = getattr(self, name)
             if share is not None:
                 _check(name, share, "fraction", 0.01, 1.0, hint=" (a share, not percent)")
+        if self.staging_rate is not None:
+            _check("staging_rate", self.staging_rate, "bytes/s", *BYTES_PER_S_RANGE, hint=" (give bytes/s, not GB/s)")
         names = [level.name for level in self.levels]
         if len(set(names)) != len(names):
             raise ValueError(f"two levels share a name: {names}")
@@ -336,7 +339,8 @@ class Profile(_Strict):
     def quantities(self) -> dict[str, Quantity]:
         """Every sourced number by its path, in file order."""
         quantities = {f"peak_flops.{dtype}": rate for dtype, rate in self.peak_flops.items()}
-        own = ((name, getattr(self, name)) for name in ("vector_flops", "matmul_efficiency", "attention_efficiency"))
+        names = ("vector_flops", "matmul_efficiency", "attention_efficiency", "staging_rate")
+        own = ((name, getattr(self, name)) for name in names)
         memory = ((f"memory.{n}", getattr(self.memory, n)) for n in ("bytes", "usable", "bandwidth", "host_link"))
         on_chip = ((f"memory.on_chip.{family}", size) for family, size in self.memory.on_chip.items())
         links = ((f"{level.name}.{n}", getattr(level, n)) for level in self.levels for n in type(level).model_fields)

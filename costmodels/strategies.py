@@ -226,6 +226,7 @@ def price_strategy(
     estimate = max(lower, likely + sum(t.exposed_seconds for t in terms))
     if lower > floor:
         notes += _kept_notes(terms, micro)
+    notes += _staging_notes(machine, found)
     ideal = flops / peak
     on_device = tokens * n["tensor"] * n["pipeline"] * crowded / micro
     return StrategyCost(
@@ -268,6 +269,15 @@ def _kept_notes(terms: Sequence[Term], microbatches: int) -> list[str]:
     return notes
 
 
+def _staging_notes(machine: Machine, moves: Sequence[Move]) -> list[str]:
+    """Which software an estimate has in it, where the machine names one."""
+    rate = machine.profile.staging_rate
+    if rate is None or not any(_staged_s(machine, move) for move in moves):
+        return []
+    by = machine.profile.sources[rate.source].title
+    return [f"gathered and scattered weights also pass software at {rate.value:.3g} bytes/s, nothing hidden ({by})"]
+
+
 def _stages_beyond(card: ModelCard, strategy: str, mesh: Mapping[str, int], repeats: int) -> str | None:
     """What is wrong where a pipeline has more chunks of layers than layers; None where nothing is."""
     parts = read_strategy(strategy, mesh)
@@ -295,7 +305,7 @@ def _priced(machine: Machine, move: Move, parts: Mapping[str, tuple[str, ...]], 
         bytes=move.bytes,
         times=move.times,
         seconds=move.times * time.least_s,
-        upper_seconds=move.times * time.seconds,
+        upper_seconds=move.times * (time.seconds + _staged_s(machine, move)),
         exposed_seconds=move.times * _exposed_s(machine, move, group),
         bound=time.bound,
         flops_per_byte=ratio,
@@ -308,15 +318,23 @@ def _exposed_s(machine: Machine, move: Move, group: tuple[AxisPart, ...]) -> flo
     """Seconds of one collective that a step waits for: its likely time, less the share of the profile that is hidden.
 
     Activations of tensor parallelism are on the critical path, and so are the steps of a ring that grow with the group:
-    runs that others published slow down by about these as they grow.
+    runs that others published slow down by about these as they grow. Nothing is hidden of what software stages.
     """
     kind = CollectiveKind(move.kind)
     likely = machine.likely_s(kind, move.bytes, group)
+    if staged := _staged_s(machine, move):
+        return likely + staged
     if move.part == "tensor":
         return likely
     growing = min(likely, growing_latency_s(kind, machine.costs(kind, group), machine.profile))
     hidden = getattr(machine.profile.overlap, "permute" if kind is CollectiveKind.SHIFT else kind.value)
     return growing + (likely - growing) * (1 - hidden)
+
+
+def _staged_s(machine: Machine, move: Move) -> float:
+    """Seconds that software takes for one collective of sharded weights beside the links, where the profile says so."""
+    rate = machine.profile.staging_rate
+    return 0.0 if rate is None or move.part not in ("fsdp", "fsdp_transpose") else move.bytes / rate.value
 
 
 def strategy_rows(cost: StrategyCost) -> list[dict[str, Any]]:

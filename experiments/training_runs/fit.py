@@ -34,7 +34,7 @@ class Shares:
     def step_s(self, run: Run) -> float:
         """The estimate of a run with these shares in place of the profile's."""
         cost = run.answer.cost
-        matmuls, attention = self.by_machine.get(run.row["hardware"], self.common)
+        matmuls, attention = self.by_machine.get(run.machine, self.common)
         work = cost.work.matmul_s / matmuls + cost.work.attention_s / attention + cost.work.traffic_s
         return max(cost.lower_s, work / (1 - cost.bubble) + sum(term.exposed_seconds for term in cost.terms))
 
@@ -46,9 +46,13 @@ def source(run: Run) -> str:
 
 
 def fit(runs: Sequence[Run]) -> Shares:
-    """The shares that agree best with these runs, in log seconds; large sources weigh less for each of their runs."""
-    machines = sorted({run.row["hardware"] for run in runs})
-    index = np.array([machines.index(run.row["hardware"]) for run in runs])
+    """The shares that agree best with these runs, in log seconds; large sources weigh less for each of their runs.
+
+    Runs that software slowed down say more about it than about the machine: none of them is fitted.
+    """
+    runs = [run for run in runs if not run.staged]
+    machines = sorted({run.machine for run in runs})
+    index = np.array([machines.index(run.machine) for run in runs])
     sizes = Counter(source(run) for run in runs)
     weight = np.array([sizes[source(run)] ** -0.25 for run in runs]) / _ERROR
     costs = [run.answer.cost for run in runs]
@@ -77,10 +81,10 @@ def constant_share(ideal: Callable[[Run], float]) -> Callable[[Sequence[Run]], P
     def fitted(runs: Sequence[Run]) -> Predict:
         logs: dict[str, list[float]] = defaultdict(list)
         for run in runs:
-            logs[run.row["hardware"]].append(np.log(run.step_s / ideal(run)))
+            logs[run.machine].append(np.log(run.step_s / ideal(run)))
         every = float(np.mean([value for values in logs.values() for value in values]))
         means = {machine: float(np.mean(values)) for machine, values in logs.items()}
-        return lambda run: ideal(run) * float(np.exp(means.get(run.row["hardware"], every)))
+        return lambda run: ideal(run) * float(np.exp(means.get(run.machine, every)))
 
     return fitted
 
@@ -139,7 +143,7 @@ def main() -> None:
     found = fit(runs)
     print("| machine | runs | matmuls | attention |\n|---|---|---|---|")
     for machine, (matmuls, attention) in found.by_machine.items():
-        count = sum(run.row["hardware"] == machine for run in runs)
+        count = sum(run.machine == machine and not run.staged for run in runs)
         print(f"| {machine} | {count} | {matmuls:.2f} | {attention:.2f} |")
     print(f"| any other | 0 | {found.common[0]:.2f} | {found.common[1]:.2f} |\n")
     errors = {name: held_out(runs, fitted) for name, fitted in RIVALS.items()}

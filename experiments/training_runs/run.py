@@ -3,6 +3,7 @@
     python experiments/training_runs/run.py            # table by source; exit code 1 where a lower bound is exceeded
     python experiments/training_runs/run.py --all      # one line a run
     python experiments/training_runs/fit.py            # the shares of the peak that runs reach, and sources held out
+    python experiments/training_runs/sharded.py        # what software added to sharded weights, from other sources
 
 `runs.csv` has what was published and how each step time follows from it; README.md names the sources.
 """
@@ -35,6 +36,16 @@ class Run:
         return float(self.row["step_s"])
 
     @property
+    def machine(self) -> str:
+        """The chip; software that is named with it has no shares of its own."""
+        return self.row["hardware"].partition("@")[0]
+
+    @property
+    def staged(self) -> bool:
+        """Whether the software that is named with the chip adds to the collectives of its weights (`sharded.py`)."""
+        return "deepspeed_2021" in self.row["hardware"]
+
+    @property
     def chips(self) -> int:
         total = 1
         for size in pairs(self.row["mesh"]).values():
@@ -46,18 +57,24 @@ def pairs(text: str) -> dict[str, str]:
     return dict(part.split("=") for part in text.split(",")) if text else {}
 
 
-def load() -> list[Run]:
-    with (HERE / "runs.csv").open() as file:
+def load(name: str = "runs.csv") -> list[Run]:
+    with (HERE / name).open() as file:
         return [Run(row, ask(row)) for row in csv.DictReader(file)]
+
+
+def beside(name: str) -> str:
+    """A model or machine that is not packaged is a file beside the runs."""
+    path = HERE / "beside" / f"{name}.yaml"
+    return str(path) if path.exists() else name
 
 
 def ask(row: dict[str, str]) -> StrategyAnswer:
     return ask_strategy(
-        row["model"],
+        beside(row["model"]),
         row["strategy"],
         {axis: int(size) for axis, size in pairs(row["mesh"]).items()},
         float(row["batch_tokens"]),
-        row["hardware"],
+        beside(row["hardware"]),
         seq=int(row["seq"]),
         dtype=row["dtype"],
         microbatches=int(row["microbatches"]) if row["microbatches"] else None,

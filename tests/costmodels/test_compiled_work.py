@@ -45,7 +45,8 @@ def calibrated() -> Machine:
 
 
 def test_a_calibrated_machine_is_asked_for_by_name_and_is_not_the_default() -> None:
-    assert list_calibrated() == tuple(f"{chip}@compiler" for chip in (*MEASURED, *CHIPS))
+    named = [name for name in list_calibrated() if name.endswith("@compiler")]
+    assert named == [f"{chip}@compiler" for chip in (*MEASURED, *CHIPS)]
     assert not set(list_profiles()) & set(list_calibrated())
     for chip in CHIPS:
         plain, profile = load_profile(chip), load_profile(f"{chip.removeprefix('tpu_').upper()}@compiler")

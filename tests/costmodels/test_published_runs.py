@@ -39,7 +39,7 @@ def held_out(experiment, runs) -> dict[str, dict[str, list[Any]]]:
 
 def test_there_are_runs_of_six_machines_by_many_groups(runs) -> None:
     assert len(runs) >= 140
-    assert {r.row["hardware"] for r in runs} == {"a100_40", "a100_80", "h100", "tpu_v4", "tpu_v5e", "tpu_v5p"}
+    assert {r.machine for r in runs} == {"a100_40", "a100_80", "h100", "tpu_v4", "tpu_v5e", "tpu_v5p"}
     assert len({r.row["source"] for r in runs}) >= 10
 
 
@@ -58,9 +58,15 @@ def test_the_estimate_is_within_a_quarter_of_nine_tenths_of_the_published_steps(
     assert min(ratios) > 0.7 and max(ratios) < 1.5
 
 
-def test_deepspeed_of_2021_was_slower_than_its_collectives_would_be(runs) -> None:
-    ratios = [r.answer.estimate_seconds / r.step_s for r in runs if "ZeRO-3" in r.row["source"]]
-    assert 0.3 < min(ratios) < max(ratios) < 0.9  # named in the README of the experiment
+def test_deepspeed_of_2021_is_priced_with_what_its_software_added(runs) -> None:
+    staged = [r for r in runs if r.staged]
+    assert {r.row["source"] for r in staged} == {"Megatron-LM SC21 ZeRO-3"} and len(staged) == 6
+    ratios = [r.answer.estimate_seconds / r.step_s for r in staged]
+    assert 1 < min(ratios) < max(ratios) < 1.5  # its rate is from other sources, see the README of the experiment
+
+
+def test_shares_are_not_fitted_to_runs_that_software_slowed_down(experiment, runs) -> None:
+    assert experiment.fit(runs) == experiment.fit([r for r in runs if not r.staged])
 
 
 def test_no_published_run_is_said_to_exceed_its_memory(runs) -> None:
@@ -78,7 +84,7 @@ def test_profiles_have_the_shares_that_the_fit_gives(experiment, runs) -> None:
 
 def test_the_fit_varies_what_the_estimate_takes_from_the_profile(experiment, runs) -> None:
     of_profiles = {}
-    for machine in {r.row["hardware"] for r in runs}:
+    for machine in {r.machine for r in runs}:
         profile = load_profile(machine)
         assert profile.matmul_efficiency is not None and profile.attention_efficiency is not None
         of_profiles[machine] = (profile.matmul_efficiency.value, profile.attention_efficiency.value)
@@ -87,7 +93,7 @@ def test_the_fit_varies_what_the_estimate_takes_from_the_profile(experiment, run
 
 
 def test_shares_of_machines_without_runs_are_marked_as_assumptions(runs) -> None:
-    fitted = {r.row["hardware"] for r in runs}
+    fitted = {r.machine for r in runs}
     for name in set(list_profiles()) - fitted:
         profile = load_profile(name)
         for share in (profile.matmul_efficiency, profile.attention_efficiency):
@@ -113,8 +119,8 @@ def test_sharded_weights_fall_behind_pipelines_as_they_grow(experiment, held_out
         mine = [row for row in rows if row[0].row["model"] == model]
         published, predicted = [row[2] for row in mine], [row[3] for row in mine]
         assert published == sorted(published, reverse=True) and predicted == sorted(predicted, reverse=True)
-        assert predicted[-1] < 1  # at 1536 and 2240 GPUs; below that the two are within a tenth, see the README
-        assert all(0.9 < ratio < 1.12 for ratio in predicted[:-1])
+        assert max(predicted) < 1  # in the order that was published on 384 to 2240 GPUs
+        assert all(0.6 < p / q < 1 for p, q in zip(predicted, published, strict=True))  # more than was published
 
 
 def test_the_estimate_ranks_runs_as_they_ran(runs) -> None:
