@@ -16,10 +16,12 @@ tokens in the whole batch and 2-byte numbers (How To Scale Your Model, chapter 5
 
 With ``expert+tensor`` each device of a tensor group sends its part of the tokens, and the group gathers at the experts.
 Collectives on different link levels or torus dimensions can run at once, those on one axis one after another: the
-lower bound takes the busiest link, the upper bound adds everything to the work. What the collectives are is in
-`step_collectives`, what links carry at least in `least_traffic`, the work in `step_work`, what is held in
-`step_memory`. Nothing that is gathered for the forward pass is kept for the backward pass: a plan, or a run that
-does not reshard after the forward pass, gathers once where memory allows, and can beat a bound by communication.
+lower bound takes the busiest link, the upper bound adds everything to the work, each as it is measured. What the
+estimate hides, it hides behind work: it is no shorter than the collectives of one axis, one after another. What the
+collectives are is in `step_collectives`, what links carry at least in `least_traffic`, the work in `step_work`, what
+is held in `step_memory`. Nothing that is gathered for the forward pass is kept for the backward pass: a plan, or a
+run that does not reshard after the forward pass, gathers once where memory allows, and can beat a bound by
+communication.
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,7 +57,8 @@ class Term:
     times: float  # per step
     seconds: float  # all of them, lower figure
     upper_seconds: float
-    exposed_seconds: float  # all of them, what the estimate does not hide (see `likely`)
+    likely_seconds: float  # all of them, as measured (see `likely`): at least the upper figure
+    exposed_seconds: float  # all of them, what of that the estimate does not hide
     bound: str
     flops_per_byte: float  # work of one device over V, all-reduce counted twice
     machine_flops_per_byte: float
@@ -76,8 +79,9 @@ class StrategyCost:
     terms: tuple[Term, ...]
     communication_s: dict[str, float]  # per link (level, or torus dimension), bandwidth alone
     lower_s: float
-    estimate_s: float  # with the profile's overlap shares
-    upper_s: float
+    in_turn_s: float  # likely seconds of the axis whose collectives, one after another, take longest
+    estimate_s: float  # with the profile's overlap shares, and no less than that
+    upper_s: float  # work and likely seconds of all collectives in turn
     mfu: float  # model FLOP utilisation at the estimate
     mfu_bounds: tuple[float, float]  # at upper and lower step time; at most 1, though causal kernels do less work
     bound: str  # of the step as a whole: which of all work and the busiest link, of all collectives, is longer
@@ -222,8 +226,9 @@ def price_strategy(
     per_link = least_link_seconds(machine, parts, found, blocks, card.layers / n["pipeline"], micro)
     floor = tokens * card.least_train_flops_per_token(length) * (1 + recompute / 3) / at_peak
     lower = max([floor, *per_link.values()])
-    upper = likely + sum(max(t.upper_seconds, t.exposed_seconds) for t in terms)
-    estimate = max(lower, likely + sum(t.exposed_seconds for t in terms))
+    upper = likely + sum(t.likely_seconds for t in terms)
+    in_turn = max((sum(t.likely_seconds for t in terms if axis in t.axes) for axis in mesh), default=0.0)
+    estimate = max(lower, in_turn, likely + sum(t.exposed_seconds for t in terms))
     if lower > floor:
         notes += _kept_notes(terms, micro)
     notes += _staging_notes(machine, found)
@@ -240,6 +245,7 @@ def price_strategy(
         terms=tuple(terms),
         communication_s=per_link,
         lower_s=lower,
+        in_turn_s=in_turn,
         estimate_s=estimate,
         upper_s=upper,
         mfu=ideal / estimate,
@@ -293,7 +299,7 @@ def _stages_beyond(card: ModelCard, strategy: str, mesh: Mapping[str, int], repe
 def _priced(machine: Machine, move: Move, parts: Mapping[str, tuple[str, ...]], flops: float, peak: float) -> Term:
     axes = tuple(a for p in move.over if p in parts for a in parts[p] if machine.axis_size(a) > 1)
     group = machine.whole(*axes)
-    time = machine.collective(move.kind, move.bytes, group)
+    time, staged = machine.collective(move.kind, move.bytes, group), _staged_s(machine, move)
     passes = 2 if move.kind == "all_reduce" else 1
     ratio = flops / (passes * move.bytes * move.times)
     machine_ratio = peak * machine.alpha_beta(move.kind, group)[1] / passes
@@ -305,7 +311,8 @@ def _priced(machine: Machine, move: Move, parts: Mapping[str, tuple[str, ...]], 
         bytes=move.bytes,
         times=move.times,
         seconds=move.times * time.least_s,
-        upper_seconds=move.times * (time.seconds + _staged_s(machine, move)),
+        upper_seconds=move.times * (time.seconds + staged),
+        likely_seconds=move.times * (machine.likely_s(move.kind, move.bytes, group) + staged),
         exposed_seconds=move.times * _exposed_s(machine, move, group),
         bound=time.bound,
         flops_per_byte=ratio,

@@ -36,7 +36,8 @@ class Shares:
         cost = run.answer.cost
         matmuls, attention = self.by_machine.get(run.machine, self.common)
         work = cost.work.matmul_s / matmuls + cost.work.attention_s / attention + cost.work.traffic_s
-        return max(cost.lower_s, work / (1 - cost.bubble) + sum(term.exposed_seconds for term in cost.terms))
+        exposed = sum(term.exposed_seconds for term in cost.terms)
+        return max(cost.lower_s, cost.in_turn_s, work / (1 - cost.bubble) + exposed)
 
 
 def source(run: Run) -> str:
@@ -59,7 +60,8 @@ def fit(runs: Sequence[Run]) -> Shares:
     scale = np.array([1 / (1 - cost.bubble) for cost in costs])
     work = np.array([(c.work.matmul_s, c.work.attention_s, c.work.traffic_s) for c in costs]) * scale[:, None]
     exposed = np.array([sum(term.exposed_seconds for term in cost.terms) for cost in costs])
-    lower, steps = np.array([cost.lower_s for cost in costs]), np.array([run.step_s for run in runs])
+    lower = np.array([max(cost.lower_s, cost.in_turn_s) for cost in costs])
+    steps = np.array([run.step_s for run in runs])
 
     def shares(x: np.ndarray) -> np.ndarray:
         odds = np.array(_CENTER) + _COMMON * x[:2] + _OWN * np.vstack([x[2:].reshape(-1, 2), np.zeros(2)])

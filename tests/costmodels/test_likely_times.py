@@ -1,5 +1,7 @@
 """Collectives as they are measured, transfers that are no collective, and what a whole domain has."""
 
+from math import prod
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from autoshard.costmodels.hardware_tables import domain_rows
 from autoshard.costmodels.likely import growing_latency_s
 from autoshard.costmodels.model_questions import InferenceAnswer, ask_inference
 from autoshard.costmodels.questions import ask_collective
+from autoshard.costmodels.strategy_questions import ask_strategy
 from autoshard.costmodels.transfers import ask_host_copy, ask_point_to_point, ask_ragged_all_to_all
 
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "shift")
@@ -233,3 +236,39 @@ def test_the_matmuls_of_a_step_are_compute_bound_from_the_critical_batch_on(mode
 
     critical = ask_inference(model, 8, "h100", context=64, tensor=tensor).critical_batch
     assert (bound(0.99), bound(1.01)) == ("memory", "compute")
+
+
+STEPS = (
+    ("fsdp", {"fsdp": 64}), ("data", {"data": 8}), ("zero1", {"zero1": 32}), ("tensor", {"tensor": 8}),
+    ("fsdp+tensor", {"fsdp": 16, "tensor": 8}), ("pipeline+data", {"pipeline": 4, "data": 16}),
+    ("data+fsdp", {"data": 4, "fsdp": 16}), ("fsdp+context", {"fsdp": 8, "context": 8}),
+)  # fmt: skip
+
+
+@given(st.sampled_from(["a100_40", "a100_80", "h100", "v100"]), st.sampled_from(STEPS), st.integers(0, 12))
+def test_a_step_hides_no_more_of_its_collectives_than_it_has_work(name: str, step, log_tokens: int) -> None:
+    strategy, mesh = step
+    devices = prod(mesh.values())
+    cost = ask_strategy("llama2_13b", strategy, mesh, devices * 2**log_tokens, name, seq=4096).cost
+    in_turn = [sum(term.likely_seconds for term in cost.terms if axis in term.axes) for axis in mesh]
+    assert cost.in_turn_s == pytest.approx(max(in_turn))
+    assert cost.estimate_s >= cost.in_turn_s
+
+
+@given(st.sampled_from(["a100_40", "h100", "tpu_v5p"]), st.sampled_from(STEPS), st.integers(0, 12))
+def test_a_step_takes_at_most_its_work_and_its_collectives_as_measured(name: str, step, log_tokens: int) -> None:
+    strategy, mesh = step
+    cost = ask_strategy("llama2_13b", strategy, mesh, prod(mesh.values()) * 2**log_tokens, name, seq=4096).cost
+    hidden = sum(term.likely_seconds - term.exposed_seconds for term in cost.terms)
+    assert all(term.exposed_seconds <= term.likely_seconds * (1 + 1e-9) for term in cost.terms)
+    if cost.estimate_s > max(cost.lower_s, cost.in_turn_s):  # work and what is not hidden
+        assert cost.upper_s == pytest.approx(cost.estimate_s + hidden)
+    assert cost.lower_s <= cost.estimate_s <= cost.upper_s * (1 + 1e-9)
+
+
+def test_a_small_batch_waits_for_its_gathers_as_they_are_measured() -> None:
+    cost = ask_strategy("llama2_13b", "fsdp", {"fsdp": 8}, 8 * 256, "a100_80", seq=256).cost
+    machine = place_mesh(load_profile("a100_80"), {"fsdp": 8})
+    measured = sum(t.times * machine.likely_s(t.kind, t.bytes, machine.whole("fsdp")) for t in cost.terms)
+    assert cost.lower_s < 0.8 * measured  # at the links' full rate, of which a node reaches 74 to 77%
+    assert cost.estimate_s == pytest.approx(measured)
