@@ -147,6 +147,12 @@ class Race:
         self._end_if_close()
         return True
 
+    def end_if_unwanted(self) -> None:
+        """Before a proof begins: end the run where the caller has no use for what is known, since a search that knows
+        better has no use for the proof either."""
+        if self.wanted is not None and self.assignment is not None and not self.wanted(self.assignment):
+            raise Unwanted
+
     def _gives_up(self) -> bool:
         """Whether a proof is under way that may be given up."""
         return self.stage in PROVING and max((p.effort for p in self.provers), default=0) < GIVEN_UP_WORK

@@ -188,6 +188,7 @@ class Rounds:
         race = self.race
         if not self.proves:
             return True
+        race.end_if_unwanted()
         if race.gap() > WORTH_GUESSING and not race.accepts(WORTH_GUESSING):
             small = self.entries <= SPLIT_ENTRIES
             self._guess(whole=not small)
