@@ -3,7 +3,7 @@
 import pytest
 from solver_cases import judged, tight
 
-from autoshard.solver import solve
+from autoshard.solver import driver, solve
 from autoshard.solver.solution import Stopped
 
 
@@ -54,3 +54,17 @@ def test_a_run_whose_assignments_are_all_wanted_is_as_any_other() -> None:
         found, same = solve(network), solve(network, wanted=lambda _: True)
         assert (found.assignment, found.cost, found.lower_bound) == (same.assignment, same.cost, same.lower_bound)
         assert found.certificate() == same.certificate()
+
+
+def test_a_run_ends_before_its_proof_begins_where_what_it_knows_is_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "SMALL_ENTRIES", 0)  # messages and a search come before the proof
+    ended = 0
+    for seed in range(20):
+        network = tight(seed, nodes=12, states=5)
+        found = solve(network, wanted=lambda _: False)
+        if found.stopped is Stopped.UNWANTED and not {"guesses", "split"} & set(found.stats["stages"]):
+            ended += 1
+            best = solve(network).cost
+            assert found.lower_bound <= best <= found.cost
+            assert judged(network, found.certificate()).bound == found.lower_bound
+    assert ended > 0
