@@ -27,7 +27,8 @@ class Proved:
 
     bound: in ticks; None where what is proved is that the network has no assignment, so that there is no plan. limit:
     bytes per device that the network was held to, None for no limit; moments: at which it knew of what depends on
-    several decisions (`Model.within`), None for those of definitions and shared copies only. shares: repeated layers
+    several decisions (`Model.within`, which names none in networks too large for `Model.memory`), None for those of
+    definitions and shared copies only. shares: repeated layers
     share their decisions in it where they do in the problem; else each layer decides for itself. weights: of links,
     where it counts a mean (`planning.over_links`).
     """

@@ -21,7 +21,7 @@ from autoshard.planning.decision import (
     interrupted_in,
     is_close,
 )
-from autoshard.planning.in_turns import plan_in_turns
+from autoshard.planning.in_turns import bound_closer, plan_in_turns
 from autoshard.planning.model import Model
 from autoshard.planning.no_plan import NoAnswerError, no_answer
 from autoshard.planning.searches import Searches
@@ -167,7 +167,10 @@ class _Run:
         if solution.status == "infeasible":
             raise no_answer(model, solution, self.seen, limit)
         self.known = plan_in_turns(self.searches, limit, near, self.known)
-        return self._ended(CLOSELY, Stopped.INTERRUPT if interrupted_in(self.rounds) else solution.stopped)
+        closer = bound_closer(self.searches, limit, self.known, self.starts)
+        if closer is not None and closer.assignment is not None:
+            self._fits(closer, closer.assignment, limit)
+        return self._ended(CLOSELY, Stopped.INTERRUPT if interrupted_in(self.rounds) else (closer or solution).stopped)
 
     def _check(self) -> None:
         self.options.deadline.check("what several decisions hold together is worked out", "raise it")

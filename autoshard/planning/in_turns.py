@@ -14,6 +14,7 @@ from autoshard.deadline import Deadline
 from autoshard.planning.decision import Known, best_start, cheaper, interrupted_in, is_close
 from autoshard.planning.fitting import counted_live, fit_by_moments
 from autoshard.planning.model import Model
+from autoshard.planning.no_plan import no_answer
 from autoshard.planning.searches import By, Searches
 from autoshard.planning.steps import GUIDING, Step
 from autoshard.solver.few_states import union
@@ -22,6 +23,8 @@ from autoshard.solver.solution import Solution, Stopped
 _MOST_TURNS, _IDLE_TURNS, _SETS = 6, 2, 4
 """Most turns, and how many that find no better plan are the last; in each, the states count that looked best in so many
 searches before."""
+_TURNS_SHARE = 0.9
+"""The part of the time left in which turns end; a closer bound has the rest."""
 _SHARE = 0.9
 """The part of the time left that the searches of one turn may take."""
 _TOO_DEAR = 2.0
@@ -35,7 +38,8 @@ def plan_in_turns(searches: Searches, limit: int, near: Sequence[int], known: Kn
 
     near: an assignment whose copies are counted first. known: a plan within the limit.
     """
-    idle, share = 0, 1.0
+    until, idle, share = searches.options.deadline.part(_TURNS_SHARE), 0, 1.0
+    searches = replace(searches, options=replace(searches.options, deadline=until))  # with messages of its own
     for turn in range(_MOST_TURNS):
         close = known is not None and is_close(known[0], searches.bound, searches.options)
         if close or interrupted_in(searches.rounds) or searches.options.deadline.passed:
@@ -51,6 +55,27 @@ def plan_in_turns(searches: Searches, limit: int, near: Sequence[int], known: Kn
     if known is not None and known[0].stopped is Stopped.EFFORT and searches.options.deadline.passed:
         known = replace(known[0], stats={"stopped": Stopped.TIME}), *known[1:]
     return known
+
+
+def bound_closer(
+    searches: Searches, limit: int, known: Known | None, starts: Sequence[Sequence[int]]
+) -> Solution | None:
+    """A search of all states that counts what forms are kept (`formulation.kept`), from where the messages of one that
+    does not stand: it raises the bound. None where no time is left, or there is no need.
+
+    Raises `NoAnswerError` where it proves that there is no plan.
+    """
+    model, deadline = searches.model, searches.options.deadline
+    close = known is not None and is_close(known[0], searches.bound, searches.options)
+    if close or deadline.passed or interrupted_in(searches.rounds):
+        return None
+    what, given = "bounding closer within the memory limit", (*starts, None if known is None else known[0].assignment)
+    kept = [model.kept.extended(one) for one in given if one is not None]
+    network = model.within(limit, {})
+    solution = searches.solve(network, what, kept, deadline, known=known, within=limit, moments={})
+    if solution.status == "infeasible":
+        raise no_answer(model, solution, searches.seen, limit, {})
+    return solution
 
 
 def _looked(searches: Searches, limit: int, room: np.ndarray, known: Known | None, share: float) -> float:

@@ -30,6 +30,7 @@ from autoshard.formulation.encode import MEMORY_PRICE_S_PER_BYTE, Encoded, encod
 from autoshard.formulation.equal import with_groups
 from autoshard.formulation.fixed import Fixed, narrow
 from autoshard.formulation.host import Amounts, check_host, hold_host, host_amounts, price_host, price_orders
+from autoshard.formulation.kept import KeptForms, kept_forms
 from autoshard.formulation.lifetimes import holdings
 from autoshard.formulation.loose import Loose
 from autoshard.formulation.memory import Chosen, Memory, in_units, leaves_something, left_by
@@ -137,6 +138,7 @@ class Model:
     on_host: Amounts = ()
     fixed: tuple[Fixed, ...] = ()
     _memory: list[Memory] = field(default_factory=list, init=False, repr=False, compare=False)
+    _kept: list[KeptForms] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def with_limit(self, limit: int | None, taken: np.ndarray | None = None) -> CostNetwork:
         """The network within so many bytes, within stated counts of reshards and within the limit on host memory.
@@ -185,17 +187,31 @@ class Model:
                 quantities.check = _nothing
                 return memory
 
+    @property
+    def kept(self) -> KeptForms:
+        """What forms hold longer than the network itself counts, which `memory` has too."""
+        if not self._kept:
+            analyses = self.fusion, self.liveness, self.collected, self.encoded, self.repeats
+            tile = self.problem.machine.profile.memory_tile
+            self._kept.append(kept_forms(self.problem.program, *analyses, self.problem.mesh, tile))
+        return self._kept[0]
+
     def within(self, limit: int, chosen: Chosen) -> CostNetwork:
-        """The network within so many bytes, with nodes for these excesses of `memory` behind its own."""
-        network = in_units(self.memory.network(chosen), limit)
+        """The network within so many bytes, with nodes for these excesses of `memory` behind its own; where it is too
+        large for those, with nodes for what is `kept`."""
+        if self.repeats.network.is_factored:  # in bytes, in which prices are handed on
+            network = replace(self.kept.network, usage_limit=limit)
+        else:
+            network = in_units(self.memory.network(chosen), limit)
         network = hold_counts(network, self.counts, network.usage_limit)
         return hold_host(network, self.on_host, self.problem.host_limit)
 
     def without_memory(self, solution: Solution) -> Solution:
-        """A solution of `within` as one of the network without nodes for excesses."""
+        """A solution of `within` as one of the network without nodes for memory."""
         n = self.repeats.network.n_nodes
         best = None if solution.assignment is None else solution.assignment[:n]
-        return replace(solution, assignment=best, earlier=tuple(a[:n] for a in solution.earlier))
+        likely = None if solution.likely is None else solution.likely[:n]
+        return replace(solution, assignment=best, earlier=tuple(a[:n] for a in solution.earlier), likely=likely)
 
     def seconds(self, cost: PlanCost) -> float:
         """Seconds of a priced schedule as the objective counts them, without the minute price on memory."""

@@ -88,12 +88,12 @@ class Searches:
             )  # fmt: skip
         solution = solution if part is None else part.back(solution)
         self.standing = solution.standing or self.standing
-        self.likely += [] if solution.likely is None else [solution.likely]
         told_of = {"what": what, "status": solution.status, "bound": solution.lower_bound, "proves": proves}
         self.rounds.append({**told_of, "trace": trace, **solution.stats})
         if proves:
             self.proofs.append(Search(solution, within, moments))
         solution = self.model.without_memory(solution)
+        self.likely += [] if solution.likely is None else [solution.likely]
         if solution.assignment is not None:
             self.seen.append(solution.assignment)
         if self.model.encoded.left_out[0]:

@@ -1,5 +1,6 @@
 """Prices on memory for messages over rows and columns of smaller tables: what states cost with them, exactly."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,9 @@ from autoshard.solver.work import Infeasible
 
 FIRST_RATE = 0.1
 """Of the first steps: so much shorter than would reach what they aim at if bounds were linear."""
+MOST_CHANGED = 0.3
+"""Where further edges begin without messages, a step changes prices by at most this part of their sum: messages follow
+slowly, and an assignment that exceeds the limit by little would make a step without end."""
 _NOTHING = np.zeros(0, dtype=np.int64)
 
 
@@ -25,12 +29,14 @@ _NOTHING = np.zeros(0, dtype=np.int64)
 class HeldPrices:
     """The search for good prices on what nodes hold, one for each moment at which that changes.
 
-    moments: when each time slot begins. prices: by slot; see `pricing`.
+    moments: when each time slot begins. prices: by slot; see `pricing`. most_changed: by what part of their sum a step
+    may change them.
     """
 
     held: Flat
     moments: np.ndarray
     prices: Prices
+    most_changed: float = math.inf
 
     @staticmethod
     def of(network: CostNetwork) -> "HeldPrices | None":
@@ -81,7 +87,12 @@ class HeldPrices:
         limit = self.held.held.limit
         if self.prices.pace.scale == UNPRICED and most <= limit:
             return False
+        before = slots.current.copy()
         self.prices.pace = aim(slots, self.prices.pace, limit, bound, self.live, target)
+        changed, whole = slots.current - before, float(np.abs(slots.current - before).sum())
+        goes_back = np.array_equal(slots.current, slots.best)
+        if before.any() and not goes_back and whole > self.most_changed * before.sum():
+            slots.current[:] = before + changed * (self.most_changed * before.sum() / whole)
         return True
 
     def begin_with(self, moments: np.ndarray, prices: np.ndarray) -> None:

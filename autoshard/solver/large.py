@@ -17,7 +17,7 @@ from autoshard.deadline import Deadline, clock
 from autoshard.solver.certify.proof import Charge, Outline, Outlined, Proof
 from autoshard.solver.dual.sequential import Sequential, Standing
 from autoshard.solver.few_states import Few
-from autoshard.solver.held_prices import HeldPrices
+from autoshard.solver.held_prices import MOST_CHANGED, HeldPrices
 from autoshard.solver.incumbent import Progress
 from autoshard.solver.network import CostNetwork, evaluate
 from autoshard.solver.solution import Solution, Stopped
@@ -197,7 +197,8 @@ class _Run:
     def go_on_from(self, standing: tuple[Standing, tuple[np.ndarray, np.ndarray] | None]) -> None:
         """Begin with the messages, and the prices, of another search."""
         messages, prices = standing
-        self.messages.go_on_from(messages)
+        if self.messages.go_on_from(messages) and self.memory is not None:
+            self.memory.most_changed = MOST_CHANGED
         if prices is not None and self.memory is not None:
             self.memory.begin_with(*prices)
             self.ask(self.memory.prices.slots.current)

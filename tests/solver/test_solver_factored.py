@@ -16,6 +16,7 @@ from autoshard.solver.dual.factored import cheapest_way, cheapest_way_across
 from autoshard.solver.dual.sequential import Sequential
 from autoshard.solver.dual.ways import Way
 from autoshard.solver.factored import Factored, total
+from autoshard.solver.held_prices import HeldPrices
 from autoshard.solver.work import Infeasible
 
 SEEDS = range(12)
@@ -200,3 +201,35 @@ def test_a_large_network_within_a_limit_holds_to_it() -> None:
     usages = [(Usage(0, 1, np.array([9, 1])),), (Usage(0, 1, np.array([9, 1])),)]
     found = solve(CostNetwork(costs, [Edge(0, 1, table)], usages, 10))
     assert found.cost == 11 and found.peak == 10 and found.lower_bound <= 11
+
+
+def further(network: CostNetwork) -> CostNetwork:
+    """The network with one more node, which costs nothing, and an edge to it."""
+    free = np.zeros(2, np.int64)
+    edge = Edge(0, network.n_nodes, Factored(np.zeros((1, 2)), np.zeros(len(network.costs[0]), np.int64), np.arange(2)))
+    usages = (*(network.usages or [()] * network.n_nodes), ())
+    return CostNetwork((*network.costs, free), (*network.edges, edge), usages, network.usage_limit)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 4])
+def test_messages_go_on_in_a_network_with_further_edges_and_back(seed: int) -> None:
+    network = with_factored_tables(random_network(seed, memory=False))
+    before, more, back = (Sequential(one, lambda: False) for one in (network, further(network), network))
+    before.forward()
+    before.back()
+    assert more.go_on_from(before.standing())
+    assert more.weigh() == before.weigh()
+    assert not back.go_on_from(more.standing())
+    assert back.weigh() == before.weigh()
+
+
+@pytest.mark.parametrize("most", [0.1, 0.5])
+def test_a_step_changes_prices_by_at_most_a_part_of_them(most: float) -> None:
+    held = [(Usage(0, 2, np.array([4, 9])),), (Usage(1, 3, np.array([5, 8])),)]
+    prices = HeldPrices.of(CostNetwork((np.zeros(2, np.int64),) * 2, (), held, 10))
+    assert prices is not None
+    prices.begin_with(prices.moments, np.array([1.0, 2.0, 1.0]))
+    prices.most_changed = most
+    before = prices.prices.slots.current.copy()
+    prices.step([1, 1], 10.0, 1000.0)
+    assert 0 < np.abs(prices.prices.slots.current - before).sum() <= most * before.sum() * (1 + 1e-12)

@@ -199,14 +199,20 @@ class Sequential:
         to_first = [_by_place(own, there, message) for own, (there, _), message in rows]
         return to_first, [_by_place(own, back, message) for own, (_, back), message in columns]
 
-    def go_on_from(self, standing: Standing) -> None:
-        """Take messages of another search of the same tables; nothing where these have other rows or columns."""
+    def go_on_from(self, standing: Standing) -> bool:
+        """Take messages of another search of the same tables; nothing where these have other rows or columns. One of
+        the two may have further edges behind those of both; returns whether this one has.
+        """
         to_first, to_second = standing
-        mine = [*map(len, self.rows), *map(len, self.columns)]
+        both = min(len(to_first), len(self.edges))
+        to_first, to_second = to_first[:both], to_second[:both]
+        mine = [*map(len, self.rows[:both]), *map(len, self.columns[:both])]
         if mine == [*map(len, to_first), *map(len, to_second)]:
             to_first, to_second = ([capped(m, self.most) for m in sent] for sent in standing)
-            self.to_first = [m[there.source_of] for m, (there, _) in zip(to_first, self.ways, strict=True)]
-            self.to_second = [m[back.source_of] for m, (_, back) in zip(to_second, self.ways, strict=True)]
+            taken = list(zip(to_first, to_second, self.ways, strict=False))
+            self.to_first[:both] = [m[there.source_of] for m, _, (there, _) in taken]
+            self.to_second[:both] = [m[back.source_of] for _, m, (_, back) in taken]
+        return both < len(self.edges)
 
     def _row(self, edge: Edge, state: int) -> np.ndarray:
         """What an edge costs for each state left of its first node beside a state of its second one."""
