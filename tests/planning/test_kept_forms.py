@@ -11,6 +11,7 @@ from plan_cases import PROGRAMS, model_of, needless_copies, problem, program_of,
 from random_programs import random_program
 from solver_cases import judged
 
+from autoshard.errors import InfeasibleError
 from autoshard.formulation import encode
 from autoshard.planning import Model, build_model, decide
 from autoshard.solver.network import evaluate, usage_profile
@@ -116,3 +117,14 @@ def test_a_bound_that_counts_kept_forms_is_certified(monkeypatch: pytest.MonkeyP
     assert (found.status, found.objective_s) == ("optimal", best.objective_s)
     assert found.proved is not None and found.proved.moments == {}
     assert judged(found.proved.network(model), found.proved.certificate).bound == found.proved.bound
+
+
+def test_a_limit_that_only_kept_forms_exceed_is_refused_with_a_certificate() -> None:
+    """Without them each state holds so little that 438 bytes would do; the network of all copies has no plan either."""
+    made = random_program(3435, ops=12)
+    model = factored(build_model(problem(program_of(made.f, *made.args), {"x": 2, "y": 2}, memory_limit=570)))
+    with pytest.raises(InfeasibleError) as refused:
+        decide(model)
+    proof = refused.value.proof
+    assert proof is not None and proof.moments == {}
+    assert judged(proof.network(model), proof.certificate).bound is None
