@@ -23,8 +23,6 @@ from autoshard.solver.solution import Solution, Stopped
 _MOST_TURNS, _IDLE_TURNS, _SETS = 6, 2, 4
 """Most turns, and how many that find no better plan are the last; in each, the states count that looked best in so many
 searches before."""
-_TURNS_SHARE = 0.9
-"""The part of the time left in which turns end; a closer bound has the rest."""
 _SHARE = 0.9
 """The part of the time left that the searches of one turn may take."""
 _TOO_DEAR = 2.0
@@ -38,8 +36,8 @@ def plan_in_turns(searches: Searches, limit: int, near: Sequence[int], known: Kn
 
     near: an assignment whose copies are counted first. known: a plan within the limit.
     """
-    until, idle, share = searches.options.deadline.part(_TURNS_SHARE), 0, 1.0
-    searches = replace(searches, options=replace(searches.options, deadline=until))  # with messages of its own
+    idle, share = 0, 1.0
+    searches = replace(searches)  # with messages of its own
     for turn in range(_MOST_TURNS):
         close = known is not None and is_close(known[0], searches.bound, searches.options)
         if close or interrupted_in(searches.rounds) or searches.options.deadline.passed:
