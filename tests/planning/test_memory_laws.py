@@ -362,14 +362,18 @@ def test_a_search_that_ends_without_a_plan_or_a_proof_says_none_found(monkeypatc
 
     from autoshard import solver
 
-    whole = solver.solve
+    whole, at_all = solver.solve, solver.anything
 
     def lost(network: CostNetwork, **options: Any) -> Any:
         found = whole(network, **options)
         return found if network.usage_limit is None else replace(found, assignment=None, cost=None, status="unknown")
 
+    def anything_lost(network: CostNetwork, dead_ends: int, **options: Any) -> Any:
+        return replace(at_all(network, dead_ends, **options), assignment=None, cost=None, status="unknown")
+
     program = program_of(mlp, *WIDE)
     limit = int(0.9 * decide(build_model(problem(program, AXES))).memory.peak_bytes)
     monkeypatch.setattr(solver, "solve", lost)
+    monkeypatch.setattr(solver, "anything", anything_lost)
     with pytest.raises(OutOfTimeError, match=r"was found .* not proved that none exists"):
         decide(build_model(problem(program, AXES, memory_limit=limit)))
