@@ -158,11 +158,10 @@ def _proved_none(told: "BoundProof", model: "Model", refusal: "RefusalRecord") -
 
 def _counts(verdict: "Verdict", nodes: int) -> str:
     """What a certificate was judged by, in words."""
-    parts = (
-        counted(verdict.steps, "reduction"), counted(verdict.records, "set of messages", "sets of messages"),
-        counted(verdict.leaves, "leaf", "leaves"), counted(nodes, "decision"),
-    )  # fmt: skip
-    return "{}, {} and {} judged on {}".format(*parts)
+    parts = [counted(verdict.steps, "reduction"), counted(verdict.records, "set of messages", "sets of messages")]
+    parts += [counted(verdict.nogoods, "nogood")] if verdict.nogoods else []
+    last = counted(verdict.leaves, "leaf", "leaves")
+    return f"{', '.join(parts)} and {last} judged on {counted(nodes, 'decision')}"
 
 
 def _verdict(proved: "Proved", model: "Model") -> "tuple[Verdict, int]":

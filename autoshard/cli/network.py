@@ -196,6 +196,7 @@ def check(
             "proved": "nothing is feasible" if verdict.bound is None else f"nothing costs less than {verdict.bound}",
             "bound": verdict.bound, "steps": verdict.steps, "records": verdict.records, "leaves": verdict.leaves,
         }  # fmt: skip
+        result |= {"nogoods": verdict.nogoods} if verdict.nogoods else {}
         if judged is not None and judged.feasible and judged.cost is not None:
             result["optimal"] = judged.cost == verdict.bound
             if verdict.bound is None or judged.cost < verdict.bound:

@@ -57,6 +57,12 @@ def test_a_refutation_by_nogoods_is_accepted(refuted: Solution) -> None:
     assert data is not None and judged(pigeons(6, 5), data).bound is None
 
 
+def test_the_nogoods_that_are_judged_are_counted(refuted: Solution) -> None:
+    data = refuted.certificate()
+    assert data is not None and judged(pigeons(6, 5), data).nogoods > 1
+    assert judged(THREE, nogoods([(0, [0])], [(0, [1])])).nogoods == 1
+
+
 def test_a_refutation_by_nogoods_is_none_of_a_network_with_room(refuted: Solution) -> None:
     data = refuted.certificate()
     roomy = CostNetwork(pigeons(6, 5).costs, pigeons(6, 5).edges[1:])

@@ -21,13 +21,14 @@ class Verdict:
 
     bound: no feasible assignment costs less (None: there is none; that is proved, too, where the bound that is claimed
     is more than every table at its largest allowed entry). steps: how many reductions were replayed. records:
-    how many sets of messages were weighed. leaves: how many parts the branches end in.
+    how many sets of messages were weighed. leaves: how many parts the branches end in. nogoods: how many were judged.
     """
 
     bound: int | None
     steps: int
     records: int
     leaves: int
+    nogoods: int = 0
 
 
 def check_certificate(
@@ -73,7 +74,7 @@ class _Judge:
     def __init__(self, stream: Stream, residual: Residual) -> None:
         self.stream, self.residual = stream, residual
         self.claimed: int | None = stream.head["bound"]
-        self.steps = self.records = self.leaves = 0
+        self.steps = self.records = self.leaves = self.nogoods = 0
         self.layout: Layout | None = None
         self.closed = residual.empty
 
@@ -93,7 +94,7 @@ class _Judge:
                 self._step(code)
                 self.closed = self.residual.empty
         none = self.claimed is not None and self.claimed > self.residual.most
-        return Verdict(None if none else self.claimed, self.steps, self.records, max(1, self.leaves))
+        return Verdict(None if none else self.claimed, self.steps, self.records, max(1, self.leaves), self.nogoods)
 
     def _step(self, code: int) -> None:
         stream, residual = self.stream, self.residual
@@ -196,7 +197,7 @@ class _Judge:
         """Read nogoods, each of which follows from the ones before it; in the end they leave nothing."""
         judged = Nogoods(layout, alive)
         for nogood in read_nogoods(self.stream, layout):
-            self.steps += 1
+            self.nogoods += 1
             if judged.take(nogood):
                 return
         if not judged.broken:
