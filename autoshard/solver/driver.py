@@ -200,8 +200,9 @@ def _look_for_anything(race: Race, dead_ends: int, stats: dict) -> None:
         race.enter("proof")
         none = prover(race, work, costs=False)
         none.begin()
-        race.enter("learn")
-        none.learn(dead_ends)
+        if not none.done:
+            race.enter("learn")
+            none.learn(dead_ends)
 
 
 def _run(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from solver_cases import optimum, random_network
 
 from autoshard.solver import IMPOSSIBLE, CostNetwork, Edge, Usage, anything, evaluate
 from autoshard.solver.dual.flat import flatten
@@ -156,3 +157,12 @@ def judged(network: CostNetwork, certificate: bytes) -> bool:
 def test_the_same_nogoods_come_again() -> None:
     answers = {anything(pigeons(7, 6), 10_000).certificate() for _ in range(3)}
     assert len(answers) == 1 and None not in answers
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_is_said_of_costs_holds_too(seed: int) -> None:
+    """Reductions and messages may have shown a bound, or all, before anything is learned; costs may be negative."""
+    network = random_network(seed)
+    found, best = anything(network, 500), optimum(network)
+    assert (found.status == "infeasible") is (best is None)
+    assert best is None or (found.cost is not None and found.lower_bound <= best <= found.cost)
