@@ -321,22 +321,22 @@ class _Run:
         if self.known is not None or interrupted_in(self.rounds) or self._entries > WHOLE_ENTRIES:
             return
         chosen, until = model.memory.all_of_them(), self.options.deadline.part(_LIMITED_SHARE)
-        said, network = "looking whether anything fits the memory limit at all", model.within(limit, chosen)
-        found = self._search(network, said, (), until, AT_ALL, within=limit, moments=chosen)
-        if found.status == "infeasible":
-            raise no_answer(model, found, self.seen, limit, chosen)
-        if found.assignment is None and not interrupted_in(self.rounds):
-            said = "looking for anything within the memory limit, whatever it costs"
-            found = self._search(network, said, (), until, ANYTHING, within=limit, moments=chosen)
+        network = model.within(limit, chosen)
+        for step, said in (
+            (AT_ALL, "looking whether anything fits the memory limit at all"),
+            (ANYTHING, "looking for anything within the memory limit, whatever it costs"),
+        ):
+            found = self._search(network, said, (), until, step, within=limit, moments=chosen)
             if found.status == "infeasible":
                 raise no_answer(model, found, self.seen, limit, chosen)
             if found.assignment is not None:
                 self._fits(found, found.assignment, limit)
-            stopped = interrupted_in(self.rounds)
-            if starts := [] if stopped else fitting.allowed(network, self.options, self.rounds):
-                found = self._search(network, "improving what fits", starts, until, AT_ALL, proves=False)
-        if found.assignment is not None:
-            self._fits(found, found.assignment, limit)
+            if interrupted_in(self.rounds) or (step is AT_ALL and found.assignment is not None):
+                return
+        if starts := fitting.allowed(network, self.options, self.rounds):
+            found = self._search(network, "improving what fits", starts, until, AT_ALL, proves=False)
+            if found.assignment is not None:
+                self._fits(found, found.assignment, limit)
 
     @property
     def small(self) -> bool:  # whether rough searches are worth it

@@ -61,7 +61,7 @@ GUIDING = Step(0.05, proves=False)
 """A search that is to say which states look best."""
 AT_ALL = Step(rough=1.0, share=0.05, proves=False)
 """How closely it is looked whether anything fits at all: what reductions, shaving and a few messages show."""
-ANYTHING, MOST_DEAD_ENDS_EFFORT = Step(rough=1.0, dead_ends=6_000), 20.0
+ANYTHING, MOST_DEAD_ENDS_EFFORT = Step(dead_ends=6_000), 20.0
 """A search for anything that fits (a dead end takes some 1 ms in networks of 12,000 states), and the effort from which
 it gets no more."""
 WHOLE_ENTRIES = 4_000_000

@@ -170,6 +170,7 @@ def trivial_bound(network: CostNetwork) -> int:
 
 def _reduced(race: Race, effort: float, stats: dict) -> Work:
     """What reductions leave of the network; where that is nothing, all is known."""
+    race.enter("reduce")
     with uncollected():
         work = from_network(race.network, logged=True)
         race.log = work.log
@@ -192,7 +193,6 @@ def _reduced(race: Race, effort: float, stats: dict) -> Work:
 
 def _look_for_anything(race: Race, dead_ends: int, stats: dict) -> None:
     """An assignment that fits, or a proof that there is none."""
-    race.enter("reduce")
     work = _reduced(race, 1.0, stats)
     if work.nodes():
         from autoshard.solver.proof import prover
@@ -215,7 +215,6 @@ def _run(
     stats: dict,
     proves: bool,
 ) -> None:
-    race.enter("reduce")
     work = _reduced(race, effort, stats)
     if not work.nodes():
         return

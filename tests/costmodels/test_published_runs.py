@@ -1,10 +1,5 @@
 """Closed-form steps beside 312 published training runs (experiments/training_runs has the sources)."""
 
-import csv
-import importlib
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 from types import ModuleType
 from typing import Any
@@ -13,18 +8,11 @@ import pytest
 
 from autoshard.costmodels import list_profiles, load_profile
 
-FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "training_runs"
-
 
 @pytest.fixture(scope="module")
-def experiment() -> Iterator[ModuleType]:
+def experiment(training_runs) -> ModuleType:
     """The experiment's `fit`, which has its `run`."""
-    before = list(sys.path)
-    sys.path.insert(0, str(FOLDER))
-    try:
-        yield importlib.import_module("fit")
-    finally:
-        sys.path[:] = before
+    return training_runs("fit")
 
 
 @pytest.fixture(scope="module")
@@ -133,5 +121,4 @@ def test_the_estimate_ranks_runs_as_they_ran(runs) -> None:
 
 
 def test_every_run_names_what_was_published(runs) -> None:
-    with (FOLDER / "runs.csv").open() as file:
-        assert all(row["published"] and row["source"] for row in csv.DictReader(file))
+    assert all(r.row["published"] and r.row["source"] for r in runs)

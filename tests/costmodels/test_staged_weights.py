@@ -1,9 +1,5 @@
 """Software that passes sharded weights in turn with the links: estimates have it, bounds and plans do not."""
 
-import importlib
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -15,20 +11,14 @@ from autoshard.costmodels import Profile, ProfileError, load_profile
 from autoshard.costmodels.load import list_calibrated
 from autoshard.costmodels.strategy_questions import StrategyAnswer, ask_strategy
 
-FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "training_runs"
 CHIPS = ("a100_40", "a100_80", "v100")
 RATE = 2.25e10
 
 
 @pytest.fixture(scope="module")
-def experiment() -> Iterator[ModuleType]:
+def experiment(training_runs) -> ModuleType:
     """The experiment's `sharded`, which fits the rate."""
-    before = list(sys.path)
-    sys.path.insert(0, str(FOLDER))
-    try:
-        yield importlib.import_module("sharded")
-    finally:
-        sys.path[:] = before
+    return training_runs("sharded")
 
 
 @pytest.fixture(scope="module")

@@ -227,10 +227,10 @@ class Prover:
         result = learner.go_on(conflicts, self.check)
         if result == FOUND:
             self._offer(learner.rules.offsets[:-1] + learner.assignment())
-            self.done, self.latest.bound = True, 0
+            self._conclude(0)
         elif result == REFUTED:
             self.latest.stages.append([Refuted(learner.nogoods())])
-            self.tree = self.latest.tree = None
+            self.latest.tree = None
             self._conclude(math.inf)
         return self.done
 

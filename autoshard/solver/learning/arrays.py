@@ -22,10 +22,10 @@ class Rules(NamedTuple):
     """A flat network without costs. Bits of a node's states are words[node] to words[node + 1].
 
     Arc x leads from node source[x] to node target[x]: which states of the source go with state b of the target is in
-    `rows` from row_at[x] + b * (words of the source) on; known_at[x] + b is where the word that last showed one is.
-    Arcs are in the order of their sources, from arcs[node] on. held: node, first slot, first slot after, and where the
-    amounts of each record begin; rising: for each record its states by amount. records_of: of every node, and
-    records_in: of every slot.
+    `rows` from row_at[x] + b * (words of the source) on; known_at[x] + b is its place in `Search.known`. Arcs are in
+    the order of their sources, from arcs[node] on. held_*: of each record the node, the first slot, the first slot
+    after, and where its amounts begin; rising: its states by amount. Records of every node: of_node, from of_node_at
+    on; those in every slot: likewise.
     """
 
     offsets: np.ndarray
@@ -57,8 +57,9 @@ class Search(NamedTuple):
     begins: where on the trail a level begins. low: the least of every record, live: their sum in every slot. stale: of
     which nodes arcs, and records, are to be looked at. Nogood c is states pool[begin[c]:begin[c + 1]], by node; it is
     watched by two states, watched[2 * c] and watched[2 * c + 1], and is in the lists of both (first, following). Its
-    proof asks for the nogoods causes[asked[c]:asked[c + 1]]. activity, weight, phase: which states search tries.
-    known: the word of each arc's target state that last showed a partner. marked: used within one step only.
+    proof asks for the nogoods causes[asked[c]:asked[c + 1]]. activity, step: how much dead ends were about each state,
+    and what the next one adds. weight: bytes times slots that states hold. known: the word of each arc's target state
+    that last showed a partner. marked: used within one step only.
     """
 
     bits: np.ndarray
@@ -127,8 +128,8 @@ def rules_of(flat: Flat) -> Rules:
     )  # fmt: skip
 
 
-def begun(rules: Rules, known: int) -> Search:
-    """A search of which nothing is done yet. known: target states of all arcs."""
+def begun(rules: Rules) -> Search:
+    """A search of which nothing is done yet."""
     n, states, sizes = len(rules.offsets) - 1, int(rules.offsets[-1]), np.diff(rules.offsets)
     bits = np.zeros(int(rules.words[-1]), dtype=np.uint64)
     inside = np.arange(states) - rules.offsets[rules.owner]
@@ -146,7 +147,7 @@ def begun(rules: Rules, known: int) -> Search:
         bits, sizes.astype(np.int64), none(states), np.full(states, HERE), none(states), none(states), none(states + 2),
         none(len(rules.held_node)), none(len(rules.in_slot_at) - 1), np.ones((2, n), dtype=bool), none(1),
         none(POOL, np.int32), none(0), np.full(states, -1), none(0), none(1), none(POOL, np.int32), none(states, float),
-        np.ones(1), weight, none(known), none(states, bool), none(8),
+        np.ones(1), weight, none(int(sizes[rules.target].sum())), none(states, bool), none(8),
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from autoshard.solver.learning.arrays import (
     Search,
     begun,
     rules_of,
-)  # fmt: skip
+)
 from autoshard.solver.learning.reasons import learn, watch
 from autoshard.solver.learning.spread import FITS, go_back, keep_only, remove, spread
 
@@ -51,9 +51,7 @@ class Learner:
 
     def __init__(self, flat: Flat) -> None:
         self.rules = rules_of(flat)
-        arcs = len(self.rules.target)
-        known = int(np.diff(self.rules.offsets)[self.rules.target].sum()) if arcs else 0
-        self.search = begun(self.rules, known)
+        self.search = begun(self.rules)
         self.search.numbers[RESTART] = UNIT
         self.result = OPEN
         self._last = FITS

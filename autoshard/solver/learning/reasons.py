@@ -98,29 +98,43 @@ def _ask(search: Search, nogood: int):
 
 
 @compiled
+def _missing(rules: Rules, search: Search, state: int, begin: int):
+    """The next place from `begin` on (-1: none) of what a removed state needs and is not marked: a state of an arc's
+    source, or a place in the pool for a nogood."""
+    cause = search.cause[state]
+    if cause < len(rules.target):
+        source = rules.source[cause]
+        count = rules.words[source + 1] - rules.words[source]
+        row = rules.row_at[cause] + (state - rules.offsets[rules.target[cause]]) * count
+        for other in range(max(begin, rules.offsets[source]), rules.offsets[source + 1]):
+            if search.marked[other] or search.level[other] == 0:
+                continue
+            inside = other - rules.offsets[source]
+            if (rules.rows[row + (inside >> 6)] >> np.uint64(inside & 63)) & np.uint64(1):
+                return other
+        return -1
+    nogood = cause - len(rules.target) - len(search.live)
+    for p in range(max(begin, search.begin[nogood]), search.begin[nogood + 1]):
+        other = np.int64(search.pool[p])
+        if rules.owner[other] != rules.owner[state] and not search.marked[other] and search.level[other] > 0:
+            return p
+    return -1
+
+
+@compiled
 def _need_for(rules: Rules, search: Search, state: int, needed, nodes):
     """Why a state was removed."""
     cause, arcs = search.cause[state], len(rules.target)
     causes = arcs + len(search.live)
-    if cause < arcs:
-        source = rules.source[cause]
-        count = rules.words[source + 1] - rules.words[source]
-        row = rules.row_at[cause] + (state - rules.offsets[rules.target[cause]]) * count
-        for other in range(rules.offsets[source], rules.offsets[source + 1]):
-            inside = other - rules.offsets[source]
-            if search.marked[other] or search.level[other] == 0:
-                continue
-            if (rules.rows[row + (inside >> 6)] >> np.uint64(inside & 63)) & np.uint64(1):
-                _need(rules, search, other, needed, nodes)
-    elif cause < causes:
+    if arcs <= cause < causes:
         _need_for_slot(rules, search, cause - arcs, search.place[state], state, needed, nodes)
-    else:
-        nogood = cause - causes
-        _ask(search, nogood)
-        for p in range(search.begin[nogood], search.begin[nogood + 1]):
-            other = np.int64(search.pool[p])
-            if rules.owner[other] != rules.owner[state] and not search.marked[other] and search.level[other] > 0:
-                _need(rules, search, other, needed, nodes)
+        return
+    if cause >= causes:
+        _ask(search, cause - causes)
+    at = _missing(rules, search, state, 0)
+    while at >= 0:
+        _need(rules, search, at if cause < arcs else np.int64(search.pool[at]), needed, nodes)
+        at = _missing(rules, search, state, at + 1)
 
 
 @compiled
@@ -130,40 +144,31 @@ def _follows(rules: Rules, search: Search, state: int):
     causes = arcs + len(search.live)
     if cause == DECIDED:
         return False
-    if cause < arcs:
-        source = rules.source[cause]
-        count = rules.words[source + 1] - rules.words[source]
-        row = rules.row_at[cause] + (state - rules.offsets[rules.target[cause]]) * count
-        for other in range(rules.offsets[source], rules.offsets[source + 1]):
-            inside = other - rules.offsets[source]
-            if search.marked[other] or search.level[other] == 0:
-                continue
-            if (rules.rows[row + (inside >> 6)] >> np.uint64(inside & 63)) & np.uint64(1):
-                return False
-        return True
-    if cause < causes:
-        slot = cause - arcs
-        over = -rules.limit - 1
-        for q in range(rules.in_slot_at[slot], rules.in_slot_at[slot + 1]):
-            record = rules.in_slot[q]
-            node, at = rules.held_node[record], rules.held_at[record]
-            if node == rules.owner[state]:
-                over += rules.amounts[at + state - rules.offsets[node]]
-                continue
-            for x in range(at, rules.held_at[record + 1]):
-                other = rules.offsets[node] + rules.rising[x]
-                gone = search.place[other] < search.place[state]
-                if not gone or (search.level[other] > 0 and not search.marked[other]):
-                    over += rules.amounts[at + rules.rising[x]]
-                    break
-        return over >= 0
-    nogood = cause - causes
-    for p in range(search.begin[nogood], search.begin[nogood + 1]):
-        other = np.int64(search.pool[p])
-        if rules.owner[other] != rules.owner[state] and not search.marked[other] and search.level[other] > 0:
-            return False
-    _ask(search, nogood)
-    return True
+    if arcs <= cause < causes:
+        return _slot_follows(rules, search, cause - arcs, state)
+    follows = _missing(rules, search, state, 0) < 0
+    if follows and cause >= causes:
+        _ask(search, cause - causes)
+    return follows
+
+
+@compiled
+def _slot_follows(rules: Rules, search: Search, slot: int, state: int):
+    """Whether a slot has no room for a removed state by what is needed and went before it."""
+    over = -rules.limit - 1
+    for q in range(rules.in_slot_at[slot], rules.in_slot_at[slot + 1]):
+        record = rules.in_slot[q]
+        node, at = rules.held_node[record], rules.held_at[record]
+        if node == rules.owner[state]:
+            over += rules.amounts[at + state - rules.offsets[node]]
+            continue
+        for x in range(at, rules.held_at[record + 1]):
+            other = rules.offsets[node] + rules.rising[x]
+            gone = search.place[other] < search.place[state]
+            if not gone or (search.level[other] > 0 and not search.marked[other]):
+                over += rules.amounts[at + rules.rising[x]]
+                break
+    return over >= 0
 
 
 @compiled

@@ -9,7 +9,6 @@ FITS = -1
 """Nothing contradicts what is left. Other results: the cause that does, or `EMPTY` less a node that is left with
 nothing."""
 EMPTY = -2
-LEAST = -(2**62)
 
 
 @compiled
@@ -32,17 +31,14 @@ def remove(rules: Rules, search: Search, state: int, cause: int):
 
 @compiled
 def keep_only(rules: Rules, search: Search, nogood: int, node: int, cause: int):
-    """Of a node only the states of a nogood stay; False where it is left with nothing."""
+    """Of a node, which has some of them, only the states of a nogood stay."""
     for p in range(search.begin[nogood], search.begin[nogood + 1]):
         search.marked[search.pool[p]] = True
-    fine = True
     for state in range(rules.offsets[node], rules.offsets[node + 1]):
-        if search.place[state] == HERE and not search.marked[state] and not remove(rules, search, state, cause):
-            fine = False
-            break
+        if search.place[state] == HERE and not search.marked[state]:
+            remove(rules, search, state, cause)
     for p in range(search.begin[nogood], search.begin[nogood + 1]):
         search.marked[search.pool[p]] = False
-    return fine
 
 
 @compiled
