@@ -17,12 +17,16 @@ FEW_QUERIES = 32
 """Attention of fewer queries (by sequence and group of heads) has next to no scores: it reads keys and values once, as
 a matmul does. Heads are at least as wide, so a shorter dimension is that of the queries."""
 
+CACHED_ON_CHIP = 3
+"""A cache of up to so many times `memory.on_chip` is brought to the chip in pieces while few queries attend to it."""
+
 
 class WorkKind(StrEnum):
     """What an op does, as far as its speed depends on it."""
 
     MATMUL = "matmul"  # one with weights: at most one dimension is in all of its tensors
     ATTENTION = "attention"  # one with two dimensions or more in all of its tensors (sequences and heads) and scores
+    CACHED = "cached"  # the same of few queries, as in decoding: it reads keys and values once
     SCORES = "scores"  # what is done to attention's scores beside its matmuls: counted with these
     UPDATED = "updated"  # a matmul whose product changes a weight right where it lies
     SPILLED = "spilled"  # a matmul neither of whose operands stays on the chip (`costs.apart`)
@@ -34,7 +38,8 @@ class WorkKind(StrEnum):
 
 
 _WITH_WEIGHTS = frozenset({WorkKind.MATMUL, WorkKind.UPDATED, WorkKind.SPILLED})
-_STARTED = _WITH_WEIGHTS | {WorkKind.ATTENTION, WorkKind.CONVOLUTION}
+_READS_ONCE = _WITH_WEIGHTS | {WorkKind.CACHED}
+_STARTED = _READS_ONCE | {WorkKind.ATTENTION, WorkKind.CONVOLUTION}
 
 
 class CompiledWork(BaseModel):
@@ -43,6 +48,8 @@ class CompiledWork(BaseModel):
     matmul: share of the peak by family of the element type (``bf16``, ``f32``); one that is not there has the share of
     ``bf16``. convolution: share of the peak. memory: share of the memory's rate, of work that memory bounds.
     matmul_memory: the same of matmuls of few rows, which memory bounds; `memory` where the profile does not say.
+    cached_memory: the same of the attention of few queries to caches that are larger than `CACHED_ON_CHIP` says;
+    `matmul_memory` where the profile does not say.
     attention_peak: share of the peak of attention's matmuls, whose FLOP and bytes take turns then; where the profile
     does not say it is that of `matmul`, and whichever is longer counts.
     updated: share of the peak by family of matmuls with which the update of a weight is fused; `matmul` where the
@@ -60,6 +67,8 @@ class CompiledWork(BaseModel):
     scatters_tiles: whether a reduce-scatter whose parts are no whole tiles of 8 x 128 elements becomes an all-reduce.
     sector_bytes: what a read of memory brings at least, where transposes of short rows are loops that read each row's
     sector for every element of it (`costs/turned.py`); 0 where every transpose is made of tiles.
+    pads_channels: whether a convolution takes as long as with its channels filled up to whole tiles of the matrix unit
+    (`costs/channels.py`).
     turns_caches: whether operands of batched matmuls of few queries are turned around where their batch lies in pieces.
     source: a key of the profile's sources.
     """
@@ -70,6 +79,7 @@ class CompiledWork(BaseModel):
     convolution: Share
     memory: Share
     matmul_memory: Share | None = None
+    cached_memory: Share | None = None
     matmul_start_s: Annotated[float, Field(ge=0, le=1e-3, allow_inf_nan=False)] = 0.0
     matmul_written: dict[str, Traffic] = Field(default_factory=dict)
     updated: dict[str, Share] = Field(default_factory=dict)
@@ -86,6 +96,7 @@ class CompiledWork(BaseModel):
     scatters_tiles: bool = False
     sector_bytes: Annotated[int, Field(ge=0, le=1024)] = 0
     turns_caches: bool = False
+    pads_channels: bool = False
     source: str
     note: str | None = None
 
@@ -95,7 +106,7 @@ class CompiledWork(BaseModel):
             return self.convolution
         if kind is WorkKind.ATTENTION and self.attention_peak is not None:
             return self.attention_peak
-        if kind in _WITH_WEIGHTS or kind in (WorkKind.ATTENTION, WorkKind.KERNEL):
+        if kind in _READS_ONCE or kind in (WorkKind.ATTENTION, WorkKind.KERNEL):
             own = {WorkKind.UPDATED: self.updated, WorkKind.SPILLED: self.spilled}
             shares = {**self.matmul, **own.get(kind, {})}
             return shares.get(family, shares.get("bf16", max(shares.values())))
@@ -111,11 +122,13 @@ class CompiledWork(BaseModel):
 
     def written(self, kind: WorkKind, family: str) -> float:
         """Bytes of its result that work of a kind writes when its FLOP are done, over those that the result has."""
-        return self.matmul_written.get(family, 0.0) if kind in _WITH_WEIGHTS else 0.0
+        return self.matmul_written.get(family, 0.0) if kind in _READS_ONCE else 0.0
 
     def share_of_memory(self, kind: WorkKind) -> float:
         """The share of the memory's rate that work of a kind reaches where memory bounds it."""
-        if kind in _WITH_WEIGHTS and self.matmul_memory is not None:
+        if kind is WorkKind.CACHED and self.cached_memory is not None:
+            return self.cached_memory
+        if kind in _READS_ONCE and self.matmul_memory is not None:
             return self.matmul_memory
         return self.memory
 

@@ -15,9 +15,10 @@ from autoshard.costmodels.compiled import WorkKind
 from autoshard.costmodels.families import family_of
 from autoshard.costmodels.machine import Machine
 from autoshard.costs import fusion
+from autoshard.costs.channels import share_of_unit
 from autoshard.costs.kinds import work_kinds
 from autoshard.costs.price import multiplicities
-from autoshard.costs.roofline import local_bytes, result_bytes, spills
+from autoshard.costs.roofline import exceeds_chip, local_bytes, result_bytes, spills
 from autoshard.costs.turned import read_again_bytes
 from autoshard.costs.work import dtype_of_work, is_matmul, local_flops, local_sizes
 from autoshard.program.program import Program
@@ -32,6 +33,10 @@ update is fused with the gradient that they make; of attention's matmuls, whose 
 BYTES: Final[Sequence[str]] = ("attention_bytes", "scores_bytes", "elementwise_bytes", "reduced_bytes", "update_bytes")
 SHARED_BYTES: Final = "matmul_memory_bytes"
 """Of matmuls that memory bounds."""
+CACHED: Final = "cached_bytes"
+"""Of the attention of few queries to caches that exceed the chip."""
+CONVOLVED: Final = "convolution_bytes"
+"""Of convolutions that memory bounds, at the memory's rate."""
 WRITTEN: Final = "f32_written_bytes"
 """Of the results of float32 matmuls that FLOP bound: on GPUs they are written when these are done."""
 TURNED: Final = "turned_bytes"
@@ -40,23 +45,27 @@ STARTS: Final = "matmuls"
 """How many matmuls and convolutions a step runs."""
 BOUND: Final = 2.0
 """So many times as long as its FLOP at the peak do the bytes of such a matmul take, whatever its share."""
-AMOUNTS: Final[Sequence[str]] = (*FLOP, *BYTES, SHARED_BYTES, WRITTEN, STARTS)
+AMOUNTS: Final[Sequence[str]] = (*FLOP, *BYTES, SHARED_BYTES, CACHED, CONVOLVED, WRITTEN, STARTS)
 _AS_IT_IS: Final = "turned"
-"""A part without a number: what caches give again, at the memory's rate."""
+"""A part without a number: what caches give again, and convolutions that memory bounds."""
 
 SHARES: Final[Sequence[str]] = (
     "bf16", "f32", "spilled_f32", "updated_bf16", "updated_f32", "convolution", "attention_peak", "matmul_memory",
+    "cached_memory",
 )  # fmt: skip
 """Numbers that divide; all others multiply."""
 USUAL: Final[Mapping[str, float]] = {
-    "bf16": 0.8, "f32": 0.6, "spilled_f32": 0.6, "updated_bf16": 0.5, "updated_f32": 0.3, "convolution": 0.5,
-    "attention_peak": 0.2, "attention": 3.0, "scores": 1.0, "matmul_memory": 0.7, "elementwise": 0.2, "reduced": 0.7,
-    "update": 0.7, "written": 1.0, "start": 1.0,
+    "bf16": 0.8, "f32": 0.6, "spilled_f32": 0.6, "updated_bf16": 0.8, "updated_f32": 0.6, "convolution": 0.9,
+    "attention_peak": 0.2, "attention": 3.0, "scores": 1.0, "matmul_memory": 0.7, "cached_memory": 0.7,
+    "elementwise": 0.2, "reduced": 0.7, "update": 0.7, "written": 1.0, "start": 1.0,
 }  # fmt: skip
 """What a number is taken for where no program tells."""
 START_S: Final = 4e-6
 """The seconds of `STARTS` that the number ``start`` multiplies."""
 _WIDTH: Final = 0.4  # how far, in log, a number lies from its usual one where no program tells
+_WIDTHS: Final[Mapping[str, float]] = {"updated_bf16": 1.0, "updated_f32": 1.0}
+"""Of numbers whose usual one says little: what a fused update takes beside its matmul is nothing on one chip, and on
+another most of it."""
 _ERROR: Final = 0.1  # of a program, in log seconds
 
 
@@ -74,7 +83,7 @@ def amounts(program: Program, machine: Machine) -> dict[str, float]:
         sizes = local_sizes(op.rule, np.ones((1, len(op.rule.factor_sizes)), np.int64))
         kind = kinds[op.id]
         moved = float(local_bytes(op, program, sizes, fused)[0]) * times[op.id]
-        if f"{kind}_bytes" in total:
+        if f"{kind}_bytes" in BYTES:
             total[f"{kind}_bytes"] += moved
         if sector and op.kind == "transpose":
             total[TURNED] += float(read_again_bytes(op, program, sizes, sector)[0]) * times[op.id]
@@ -83,13 +92,18 @@ def amounts(program: Program, machine: Machine) -> dict[str, float]:
         dtype = dtype_of_work(op, program)
         flop = float(local_flops(op, program, sizes)[0]) * times[op.id]
         total[STARTS] += times[op.id]
+        if kind is WorkKind.CONVOLUTION and compiled is not None and compiled.pads_channels:
+            flop /= float(share_of_unit(op.rule, sizes, machine.profile.matmul_tile)[0])
         if kind is WorkKind.ATTENTION:
             total["attention_flop" if family_of(dtype) != "f32" else "attention_f32_flop"] += flop
             continue
         family = "convolution" if kind is WorkKind.CONVOLUTION else family_of(dtype)
         at_peak, bytes_s = machine.compute_s(flop, 0.0, dtype), machine.compute_s(0.0, moved, dtype)
-        if kind in (WorkKind.MATMUL, WorkKind.UPDATED) and bytes_s > BOUND * at_peak:
-            total[SHARED_BYTES] += moved
+        if kind is WorkKind.CONVOLUTION and bytes_s > at_peak:
+            total[CONVOLVED] += moved
+        elif kind in (WorkKind.MATMUL, WorkKind.UPDATED, WorkKind.CACHED) and bytes_s > BOUND * at_peak:
+            large = kind is WorkKind.CACHED and exceeds_chip(op, program, sizes, machine.profile.memory)[0]
+            total[CACHED if large else SHARED_BYTES] += moved
         else:
             spilled = bool(spills(op, program, sizes, machine.profile.memory)[0])
             if kind is WorkKind.UPDATED and not spilled:
@@ -106,7 +120,8 @@ def parts(row: Mapping[str, float], machine: Machine, memory: float, *, fused_up
     """Work -> its seconds at the peak rates, of the `amounts` of a program.
 
     memory: the share of the memory's rate that counts as its peak here. fused_updates: whether updates are fused to
-    matmuls; these, and those whose operands do not stay on the chip, have numbers of their own then.
+    matmuls, as on TPUs; these, those whose operands do not stay on the chip, and the attention of few queries have
+    numbers of their own then.
     """
     rate = machine.profile.memory.bandwidth.value
 
@@ -121,8 +136,10 @@ def parts(row: Mapping[str, float], machine: Machine, memory: float, *, fused_up
     out["attention_peak"] = at_peak("attention_flop", "bfloat16") + at_peak("attention_f32_flop", "float32")
     out["convolution"] = at_peak("convolution_flop", "float32")
     out["matmul_memory"] = row[SHARED_BYTES] / rate
+    reads = "cached_memory" if fused_updates else "matmul_memory"
+    out[reads] = out.get(reads, 0.0) + row.get(CACHED, 0.0) / rate
     out["written"] = row.get(WRITTEN, 0.0) / rate / memory
-    out[_AS_IT_IS] = row.get(TURNED, 0.0) / rate
+    out[_AS_IT_IS] = row.get(TURNED, 0.0) / rate + row.get(CONVOLVED, 0.0) / rate / memory
     out["start"] = row.get(STARTS, 0.0) * START_S
     return {**out, **{column.removesuffix("_bytes"): row.get(column, 0.0) / rate / memory for column in BYTES}}
 
@@ -162,6 +179,7 @@ def fit(
     chips = sorted({one.chip for one in programs})
     names = [(chip, name) for chip in chips for name in own] + [("", name) for name in common]
     start = np.log([usual[name] for _, name in names])
+    width = np.array([_WIDTHS.get(name, _WIDTH) for _, name in names])
     top = np.log([most.get(name, 20.0) for _, name in names])
 
     def numbers(x: np.ndarray, chip: str) -> dict[str, float]:
@@ -170,7 +188,7 @@ def fit(
     def errors(x: np.ndarray) -> np.ndarray:
         by_chip = {chip: numbers(x, chip) for chip in chips}
         off = [np.log(seconds(one.parts, by_chip[one.chip]) / one.seconds) / _ERROR for one in programs]
-        return np.array([*off, *((x - start) / _WIDTH)])
+        return np.array([*off, *((x - start) / width)])
 
     found = least_squares(errors, start, bounds=(np.full(len(names), np.log(0.02)), top + 1e-9)).x
     return {chip: numbers(found, chip) for chip in chips}

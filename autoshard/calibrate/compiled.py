@@ -18,7 +18,7 @@ from autoshard.errors import UnsupportedError
 from autoshard.frontends.jax.function import trace
 from autoshard.simulation.compiled import first_lines
 
-LEFT_OUT: Final = ("few_queries", "mlp_f32_short", "mlp_bf16_short")
+LEFT_OUT: Final = ("few_queries", "four_queries", "mlp_f32_short", "mlp_bf16_short")
 """XLA turns whole caches around for the attention of a token on GPUs, six times the bytes that it has to read: that is
 counted without a number (`costs/turned.py`). The short MLPs are about updates that are fused with matmuls; on GPUs none
 are."""
@@ -27,15 +27,18 @@ OWN: Final = (
     "bf16", "f32", "convolution", "attention_peak", "attention", "scores", "matmul_memory", "elementwise", "reduced",
     "update", "written", "start",
 )  # fmt: skip
-USUAL: Final[Mapping[str, float]] = {**amounts.USUAL, "attention_peak": 0.5}
+USUAL: Final[Mapping[str, float]] = {**amounts.USUAL, "attention_peak": 0.5, "convolution": 0.5}
 """Matmuls of attention come about as near the peak as others; what they wait for is memory."""
 UNFITTED: Final[Mapping[str, Any]] = {
     "matmul": {"bf16": 1.0}, "convolution": 1.0, "memory": 1.0, "elementwise": 1.0, "update": 1.0, "attention": 1.0,
 }  # fmt: skip
 """Compiled work at the peak rates."""
-KNOWN: Final[Mapping[str, Mapping[str, Any]]] = {"nvidia": {"sector_bytes": 32, "turns_caches": True}}
+KNOWN: Final[Mapping[str, Mapping[str, Any]]] = {
+    "nvidia": {"sector_bytes": 32, "turns_caches": True}, "google": {"pads_channels": True}
+}  # fmt: skip
 """By vendor, what needs no fit: the sectors of NVIDIA's caches (CUDA C++ Best Practices Guide, coalesced access to
-global memory), and that XLA turns caches of keys and values around there (the program `few_queries`)."""
+global memory), and that XLA turns caches of keys and values around there (the program `few_queries`); that channels
+fill whole tiles of a TPU's matrix unit (experiments/compiled_work)."""
 _MOST: Final = 0.95  # the largest share that is believed
 _ZERO: Final = frozenset({"m", "v", "mu", "nu", "opt"})  # what an optimizer begins with
 _SPREAD: Final = 0.02  # of random inputs; matmuls of zeros or ones draw less power, and run faster than real ones

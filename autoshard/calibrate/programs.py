@@ -157,6 +157,7 @@ PROGRAMS: dict[str, Callable[[], Built]] = {
     "adam": update,
     "few_rows": lambda: few_rows(32, 6144, 8192, 3),
     "few_queries": lambda: few_queries(48, 2048, 4, 6, 128, 3),
+    "four_queries": lambda: few_queries(64, 4096, 2, 4, 128, 2),
     "convs": convolutions,
     "mlp_f32": lambda: model("mlp", **_MLP),
     "mlp_f32_2k": lambda: model("mlp", **{**_MLP, "hidden": 2048, "batch": 8192}),

@@ -46,7 +46,9 @@ def _by_itself(op: Op, after: frozenset[int]) -> WorkKind:
     if op.kind == "conv_general_dilated":
         return WorkKind.CONVOLUTION
     if op.kind in MATMUL_KINDS:
-        return WorkKind.ATTENTION if common_dimensions(op.rule) > 1 and _has_scores(op.rule) else WorkKind.MATMUL
+        if common_dimensions(op.rule) < 2:
+            return WorkKind.MATMUL
+        return WorkKind.ATTENTION if _has_scores(op.rule) else WorkKind.CACHED
     return WorkKind.ELEMENTWISE if any(value in after for value in op.results) else WorkKind.UPDATE
 
 

@@ -101,6 +101,12 @@ class StepPrices:
         compiled = self.machine.profile.compiled_work
         return compiled is not None and compiled.scatters_tiles
 
+    @property
+    def pads_channels(self) -> bool:
+        """Whether convolutions of the machine's compiler fill channels up to whole tiles (`channels`)."""
+        compiled = self.machine.profile.compiled_work
+        return compiled is not None and compiled.pads_channels
+
     def compiled(self, step: Step, type_: TensorType, after: Layout) -> StepKind:
         """The collective that a step of a reshard is compiled to, given the layout that it leads to."""
         if step.kind is not StepKind.REDUCE_SCATTER or not self.scatters_tiles:

@@ -5,8 +5,9 @@ Where the machine's profile says how fast its compiler's work runs, FLOP and byt
 
 import numpy as np
 
-from autoshard.costmodels.compiled import WorkKind
+from autoshard.costmodels.compiled import CACHED_ON_CHIP, WorkKind
 from autoshard.costmodels.profile import Memory
+from autoshard.costs.channels import share_of_unit
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.turned import caches_s, turned_s
@@ -39,6 +40,8 @@ def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, pri
     unit, made = (MATMUL, result_bytes(op, program, sizes)) if is_matmul(op) else (VECTOR, 0.0)
     dtype = dtype_of_work(op, program)
     kind = prices.kind_of(op, program)
+    if kind is WorkKind.CONVOLUTION and prices.pads_channels:
+        flops = flops / share_of_unit(rule, sizes, prices.machine.profile.matmul_tile)
 
     def as_kind(kind: WorkKind) -> np.ndarray:
         return np.asarray(prices.machine.work_s(kind, flops, moved, dtype, unit, made), np.float64)
@@ -49,9 +52,11 @@ def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, pri
     if kind in (WorkKind.MATMUL, WorkKind.UPDATED):
         nothing_stays = spills(op, program, sizes, prices.machine.profile.memory)
         seconds = np.where(nothing_stays, as_kind(WorkKind.SPILLED), seconds)
-    seconds = seconds + turned_s(op, program, sizes, prices.machine)
-    if kind is WorkKind.MATMUL:
+    if kind is WorkKind.CACHED:
+        brought = ~exceeds_chip(op, program, sizes, prices.machine.profile.memory)
+        seconds = np.where(brought, as_kind(WorkKind.MATMUL), seconds)
         seconds = seconds + caches_s(op, program, sizes, prices.machine, prices.updated(program))
+    seconds = seconds + turned_s(op, program, sizes, prices.machine)
     if "work" not in op.attrs:
         return seconds
     beside = np.asarray(prices.machine.compute_s(kernel_vector_flops(op, sizes), 0.0 * moved, dtype, VECTOR))
@@ -65,6 +70,16 @@ def spills(op: Op, program: Program, sizes: np.ndarray, memory: Memory) -> np.nd
     for value, factors in zip(op.operands, op.rule.operands, strict=True):
         held = local_elements(factors, sizes) * element_bytes(program, value)
         out &= held > memory.on_chip_bytes(program.type_of(value).dtype)
+    return out
+
+
+def exceeds_chip(op: Op, program: Program, sizes: np.ndarray, memory: Memory) -> np.ndarray:
+    """[placement] whether a cache is larger than what is brought to the chip while attention of few queries runs."""
+    assert op.rule is not None
+    out = np.zeros(len(sizes), bool)
+    for value, factors in zip(op.operands, op.rule.operands, strict=True):
+        held = local_elements(factors, sizes) * element_bytes(program, value)
+        out |= held > CACHED_ON_CHIP * memory.on_chip_bytes(program.type_of(value).dtype)
     return out
 
 

@@ -38,7 +38,7 @@ MEMORY = 0.85
 COLUMNS: Sequence[str] = ("program", "chip", "compiler", "seconds", "matmul_s", "cycles_s", "compile_s", *AMOUNTS)
 OWN: Sequence[str] = (
     "bf16", "f32", "spilled_f32", "updated_bf16", "updated_f32", "convolution", "attention_peak", "attention",
-    "matmul_memory",
+    "matmul_memory", "cached_memory",
 )  # fmt: skip
 """Numbers that each chip has for itself; `COMMON` ones are facts of the compiler, whatever the chip. What is done to
 attention's scores beside its matmuls counts with these, and matmuls take no time to start.
@@ -75,10 +75,11 @@ def measure(name: str, chip: str, keep: Path | None) -> dict[str, Any]:
     module, machine = read_module(text), place_mesh(load_profile(chip), {"x": 1})
     line = timeline(module, machine)
     program = trace(step, *specs, donate_argnums=donated, name=name).program
+    counted = place_mesh(load_profile(f"{chip}@compiler"), {"x": 1})
     return {
         "program": name, "chip": chip, "compiler": tpu.compiler_version(), "seconds": line.seconds,
         "matmul_s": line.total(MATMUL), "cycles_s": timeline(module, machine, "cycles").seconds, "compile_s": took,
-        **amounts_of.amounts(program, machine),
+        **amounts_of.amounts(program, counted),
     }  # fmt: skip
 
 
@@ -113,7 +114,8 @@ def count_again() -> None:
         if row["program"] not in programs:
             step, specs, donated = PROGRAMS[row["program"]]()
             programs[row["program"]] = trace(step, *specs, donate_argnums=donated, name=row["program"]).program
-        row |= amounts_of.amounts(programs[row["program"]], place_mesh(load_profile(row["chip"]), {"x": 1}))
+        machine = place_mesh(load_profile(f"{row['chip']}@compiler"), {"x": 1})
+        row |= amounts_of.amounts(programs[row["program"]], machine)
     write([{k: row[k] for k in COLUMNS} for row in rows])
 
 
@@ -132,7 +134,7 @@ def seconds(row: Mapping[str, Any], numbers: Mapping[str, float]) -> float:
 def fit(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     """Chip -> its numbers, those that agree best with the rows."""
     measured = [amounts_of.Measured(row["chip"], row["seconds"], parts(row)) for row in rows]
-    most = {**dict.fromkeys(amounts_of.SHARES, MOST), "matmul_memory": MEMORY}
+    most = {**dict.fromkeys(amounts_of.SHARES, MOST), "matmul_memory": MEMORY, "cached_memory": MEMORY}
     return amounts_of.fit(measured, OWN, COMMON, most=most)
 
 

@@ -74,12 +74,24 @@ def test_attention_of_few_queries_reads_keys_and_values_once(group: int) -> None
     plan = api.plan(decode, *specs, mesh={"x": 4}, hardware="tpu_v5e@compiler", effort=0.2)
     (dot,) = [op for op, _ in plan.program.walk() if op.kind == "dot_general"]
     scores = group >= FEW_QUERIES
-    assert work_kinds(plan.program)[dot.id] is (WorkKind.ATTENTION if scores else WorkKind.MATMUL)
+    assert work_kinds(plan.program)[dot.id] is (WorkKind.ATTENTION if scores else WorkKind.CACHED)
     moved = sum(plan.program.type_of(v).bytes for v in (*dot.operands, *dot.results)) / 4
     once = moved / plan.machine.profile.memory.bandwidth.value / WORK.memory
     assert WORK.attention_peak is not None
     of_flop = 2 * 8 * 4 * group * 512 * 128 / 4 / plan.machine.flops_per_s("bfloat16") / WORK.attention_peak
     assert plan.cost.op_seconds[dot.id] == pytest.approx(once * WORK.attention + of_flop if scores else once)
+    assert check_plan(plan.to_dict()).findings == ()
+
+
+@pytest.mark.parametrize(("positions", "share"), [(512, WORK.matmul_memory), (65536, WORK.cached_memory)])
+def test_a_cache_that_exceeds_the_chip_is_read_at_a_share_of_its_own(positions: int, share: float) -> None:
+    specs = SPEC((8, 4, 4, 128), jnp.bfloat16), SPEC((8, positions, 4, 128), jnp.bfloat16)
+    plan = api.plan(
+        lambda q, k: jnp.einsum("bkgd,bskd->bkgs", q, k), *specs, mesh={"x": 4}, hardware="tpu_v5e@compiler", effort=0.2
+    )
+    (dot,) = [op for op, _ in plan.program.walk() if op.kind == "dot_general"]
+    moved = sum(plan.program.type_of(v).bytes for v in (*dot.operands, *dot.results)) / 4
+    assert plan.cost.op_seconds[dot.id] == pytest.approx(moved / plan.machine.profile.memory.bandwidth.value / share)
     assert check_plan(plan.to_dict()).findings == ()
 
 

@@ -26,6 +26,15 @@ def spills(op: Node, placed: Placed, graph: Graph, profile: Profile) -> bool:
     )
 
 
+def exceeds_chip(op: Node, placed: Placed, graph: Graph, profile: Profile) -> bool:
+    """Whether an operand of attention, as a device reads it, is more than three times what stays on the chip."""
+    types = [graph.values[v] for v in op.operands]
+    return any(
+        held.elements(t.shape) * element_bytes(t.dtype) > 3 * profile.memory.on_chip_bytes(t.dtype)
+        for t, held in zip(types, placed.operands, strict=True)
+    )
+
+
 def products_apart(flow: Flow, profile: Profile) -> set[int]:
     """The products of a plan that are written before their update reads them, no partial sums among them."""
     graph = flow.graph

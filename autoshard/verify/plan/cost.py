@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from autoshard.costmodels import AxisPart, Machine
 from autoshard.costmodels.compiled import WorkKind
-from autoshard.verify.plan.apart import spills
+from autoshard.verify.plan.apart import exceeds_chip, spills
 from autoshard.verify.plan.border import cuts
 from autoshard.verify.plan.flow import COLLECTIVES, Flow, Way
 from autoshard.verify.plan.host import copies
 from autoshard.verify.plan.kinds import kinds_of_work
 from autoshard.verify.plan.layout import Holding
-from autoshard.verify.plan.matmuls import MatmulOrder, common_dimensions
+from autoshard.verify.plan.matmuls import MatmulOrder
 from autoshard.verify.plan.orders import permutes
 from autoshard.verify.plan.placed import Placed, uncut
 from autoshard.verify.plan.program import PROGRAM_OP, Findings, Node, element_bytes, manual_ops, trips_of
@@ -27,6 +27,7 @@ from autoshard.verify.plan.work import (
     is_matrix,
     made_bytes,
     moved_bytes,
+    padded_channels,
     turned_bytes,
     vector_flop_of_kernel,
 )
@@ -209,6 +210,9 @@ class Pricer:
         unit = "matmul" if is_matrix(op) else "vector"
         work, moved = flop(op, placed, graph), moved_bytes(op, placed, graph, exists)
         kind = self._kind(op, placed)
+        compiled = self.machine.profile.compiled_work
+        if kind is WorkKind.CONVOLUTION and compiled is not None and compiled.pads_channels:
+            work *= padded_channels(placed, self.machine.profile.matmul_tile)
         beside = float(self.machine.compute_s(vector_flop_of_kernel(op, placed), 0.0, dtype, "vector"))
         made = made_bytes(op, placed, graph) if unit == "matmul" else 0.0
         seconds = float(self.machine.work_s(kind, work, moved, dtype, unit, made))
@@ -221,7 +225,7 @@ class Pricer:
         if compiled is not None and compiled.sector_bytes:
             moved += turned_bytes(op, placed, graph, compiled.sector_bytes)
         if compiled is not None and compiled.turns_caches and op.kind == "dot_general":
-            if self._kinds[op.id] is WorkKind.MATMUL and common_dimensions(placed.rule) > 1:
+            if self._kinds[op.id] is WorkKind.CACHED:
                 moved += cache_bytes(op, placed, graph, self._written) / compiled.memory
         return float(self.machine.compute_s(0.0, moved, dtype)) if moved else 0.0
 
@@ -238,6 +242,8 @@ class Pricer:
         if self.machine.profile.compiled_work is None:
             return WorkKind.KERNEL  # prices do not tell kinds apart
         kind = self._kinds[op.id]
+        if kind is WorkKind.CACHED and not exceeds_chip(op, placed, self.flow.graph, self.machine.profile):
+            return WorkKind.MATMUL
         if kind not in (WorkKind.MATMUL, WorkKind.UPDATED):
             return kind
         if spills(op, placed, self.flow.graph, self.machine.profile):

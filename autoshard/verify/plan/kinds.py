@@ -97,9 +97,9 @@ def _alone(op: Node, rule: Rule, order: MatmulOrder, behind: set[int], softmaxed
     if op.kind == "conv_general_dilated":
         return WorkKind.CONVOLUTION
     if op.kind in MATRIX_KINDS:
-        scores = common_dimensions(rule) > 1 and _shortest_side(rule) >= FEW_QUERIES
-        scores = scores or (_one_sequence(op, rule) and _sizes(rule) in softmaxed)
-        return WorkKind.ATTENTION if scores else WorkKind.MATMUL
+        if common_dimensions(rule) > 1:
+            return WorkKind.ATTENTION if _shortest_side(rule) >= FEW_QUERIES else WorkKind.CACHED
+        return WorkKind.ATTENTION if _one_sequence(op, rule) and _sizes(rule) in softmaxed else WorkKind.MATMUL
     if order.leading.isdisjoint(op.results):
         return WorkKind.UPDATE
     return WorkKind.ELEMENTWISE if behind.isdisjoint(op.results) else WorkKind.REDUCED

@@ -218,6 +218,34 @@ def flop(op: Node, placed: Placed, graph: Graph) -> float:
     return sum(_block(t, n) for t in rule.results) * _FLOP_PER_ELEMENT.get(kind, 1.0)
 
 
+_LANES = 128
+
+
+def padded_channels(placed: Placed, tile: int) -> float:
+    """FLOP of a convolution whose channels are filled up to whole tiles of the matrix unit, over those it has."""
+    rule = placed.rule
+    n = _local(rule, placed)
+    image, kernel, made = ([set(dim) for dim in tensor] for tensor in (*rule.operands, *rule.results))
+    of_image, of_kernel, of_made = (set().union(*dims) for dims in (image, kernel, made))
+    if any(rule.sizes[f] > 1 for f in of_image & of_kernel & of_made):
+        return 1.0  # groups
+
+    def whole(factors: set[int]) -> int:
+        return prod(rule.sizes[f] for f in factors)
+
+    def up(count: float, multiple: int) -> float:
+        return ceil(count / multiple) * multiple / count
+
+    summed = [dim for dim in kernel if dim and dim <= of_image and not dim & of_made and whole(dim) > 1]
+    own, places = whole(of_kernel - of_image - of_made), whole(of_made - of_image - of_kernel)
+    inputs = whole(of_image - of_kernel - of_made)
+    out = _block(of_kernel & of_made, n)
+    if len(summed) > 1 or (inputs > 1 and own > places):  # the gradient of a kernel
+        return up(max(out, _block((of_image & of_made) - of_kernel, n)), tile)
+    taken = _block((of_image & of_kernel) - of_made, n)
+    return up(min(out, taken), tile) * up(max(out, taken), min(_LANES, tile))
+
+
 def _kernel_share(rule: Rule, n: list[int]) -> float:
     """What a device does of a kernel: its part of each factor."""
     return prod(mine / size for mine, size in zip(n, rule.sizes, strict=True) if size > 1)
