@@ -1,5 +1,7 @@
 """No engine's word is a proof: a case in which one ends "complete" above the optimum, and how it is kept from it."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -42,3 +44,13 @@ def test_the_case_as_a_network_is_solved_and_certified() -> None:
     assert (found.status, found.cost, found.lower_bound) == ("optimal", OPTIMUM, OPTIMUM)
     assert evaluate(network, found.assignment or ()).feasible
     assert found.certificate() is not None
+
+
+@needs_toulbar2
+def test_every_thread_gets_the_answer_to_its_own_question() -> None:
+    def asked(nodes: int) -> int | None:
+        found = toulbar2.solve_exact([np.array([1, 0]), *[np.array([3, 2])] * nodes], [], upper=None)
+        return None if found is None else found.lower
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(asked, range(60))) == [2 * nodes for nodes in range(60)]

@@ -162,7 +162,7 @@ def test_an_answer_that_breaks_a_row_is_none(monkeypatch: pytest.MonkeyPatch) ->
         def ask(self, job: dict, deadline: float) -> dict:
             return {"complete": True, "assignment": [1, 1], "bound": 0.0, "backtracks": 0}
 
-    monkeypatch.setattr(toulbar2, "_server", Broken())
+    monkeypatch.setattr(toulbar2, "_idle", [Broken()])
     costs = [np.array([5, 0], np.int64), np.array([5, 0], np.int64)]
     row = toulbar2.Row((0, 1), ((1, 6), (1, 6)), 10)
     assert toulbar2.solve_exact(costs, [], upper=None, rows=[row]) is None

@@ -141,15 +141,42 @@ class _Server:
         return out
 
 
-_server: _Server | None = None
+MOST_IDLE = 4
+"""Workers that wait for their next job, at most; further ones end with theirs."""
+_idle: list[_Server] = []
+_busy: list[_Server] = []
 
 
 def _close() -> None:
-    if _server is not None:
-        _server.kill()
+    for server in (*_idle, *_busy):
+        server.kill()
 
 
 interrupts.at_end(_close)
+
+
+def _asked(job: dict, seconds: float) -> dict | None:
+    """The answer of a worker that has no other job, since several threads may search at a time; None after so long."""
+    server = None
+    with contextlib.suppress(IndexError):
+        while server is None:
+            waiting = _idle.pop()
+            if waiting.alive():
+                server = waiting
+            else:
+                waiting.kill()
+    server = server or _Server()
+    _busy.append(server)
+    answer: dict | None = None
+    try:
+        answer = server.ask(job, time.monotonic() + seconds)
+    finally:
+        if answer is None or len(_idle) >= MOST_IDLE:  # out of time, or Ctrl-C: the child must not go on
+            server.kill()
+        else:
+            _idle.append(server)
+        _busy.remove(server)
+    return answer
 
 
 def solve_exact(
@@ -167,7 +194,6 @@ def solve_exact(
     Costs are int64 with `FORBIDDEN` entries. Complete without an assignment means: none is cheaper than `upper`
     (or none is feasible when that is None). None when the problem is out of the library's range or it failed.
     """
-    global _server
     if any((costs >= FORBIDDEN_FROM).all() for costs in [*unary, *(t for _, _, t in edges)]):
         return Exact(None, 0 if upper is None else upper, True, 0, False)
     low = sum(int(c.min()) for c in unary) + sum(int(t.min()) for _, _, t in edges)
@@ -196,15 +222,7 @@ def solve_exact(
         "vac": vac,
         "hbfs": None,
     }
-    if _server is None or not _server.alive():
-        _server = _Server()
-    answer: dict | None = None
-    try:
-        answer = _server.ask(job, time.monotonic() + seconds)
-    finally:
-        if answer is None:  # out of time, or Ctrl-C: the child must not go on
-            _server.kill()
-            _server = None
+    answer = _asked(job, seconds)
     return Exact(None, low, False, 0, True) if answer is None else _exact(answer, unary, edges, rows, low, top)
 
 
