@@ -9,6 +9,7 @@ own choice for each mesh. Every plan is visited in turn, round after round, and 
 be shared.
 """
 
+import argparse
 import csv
 import gc
 import json
@@ -246,4 +247,7 @@ def plot() -> None:
 
 
 if __name__ == "__main__":
-    {"calibrate": calibrate, "measure": measure, "plot": plot}[sys.argv[1]]()
+    verbs = {"calibrate": calibrate, "measure": measure, "plot": plot}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=verbs)
+    verbs[parser.parse_args().what]()

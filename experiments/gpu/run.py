@@ -169,17 +169,21 @@ def report(path: Path, keep: Path | None) -> None:
     from autoshard.simulation.ahead import compiler_for
 
     data = json.loads(path.read_text())
-    programs, rows = held_out(), []
+    programs, rows, said = held_out(), [], set[str]()
     for name, measured in data["held_out"].items():
         step, specs, donated = programs[name]()
         plan = autoshard.plan(
             step, *specs, mesh={"x": 1}, hardware=str(path.with_suffix(".yaml")), donate_argnums=donated, effort=0.1
         )
         steps = {"plan": plan.cost.step_s}
-        if compiler_for(plan.machine).missing(plan.machine) is None:
+        if (why := compiler_for(plan.machine).missing(plan.machine)) is not None:
+            said.add(why)
+        else:
             text: Any = None if keep is None else partial(_kept, keep / f"{name.replace(' ', '_')}.txt")
             steps["simulated"] = simulate(plan, compiler="gpu", keep=text).seconds
         rows.append((name, measured, steps))
+    for why in said:
+        print(f"Nothing is simulated: {why}\n")
     print(f"{data['card']}, jax {data['jax']}\n")
     print("| program | measured | plan | simulated |\n|---|---|---|---|")
     for name, measured, steps in rows:

@@ -6,6 +6,7 @@ Mixtral 8x7B on 8x8 H100: experts belong inside NVLink. Llama 3 8B with a small 
 and context parallelism in place of tensor parallelism.
 """
 
+import argparse
 import sys
 import time
 from pathlib import Path
@@ -22,6 +23,8 @@ CASES = (
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
+
     import autoshard
     from autoshard.models import build
 

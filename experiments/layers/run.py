@@ -1,6 +1,6 @@
 """Growth with layers: llama3_8b, unrolled, full train step, 1 to 126 layers, on meshes of two and three axes.
 
-    python experiments/layers/run.py [--layers 1,2,4,8,16,32] [--meshes 2,3] [--strategies joint,staged]
+    python experiments/layers/run.py [--layers 1,2,4,8,16,32] [--meshes 2,3] [--strategies joint,staged] [--output DIR]
 
 Every problem runs in a process of its own. Seconds are of wall clock: tracing, building the network, solving (starts
 included); `cpu_s` is of the whole process, which a busy machine does not distort. `staged` states the batch on the
@@ -19,7 +19,6 @@ from typing import Any
 import pandas as pd
 
 HERE = Path(__file__).parent
-ROWS = HERE / "results" / "rows.csv"
 LAYERS = (1, 2, 4, 8, 16, 32, 64, 126)
 MESHES = {"2": {"data": 16, "model": 16}, "3": {"data": 8, "fsdp": 4, "model": 8}}
 LIMITS_S = {"2": 120.0, "3": 240.0}
@@ -70,12 +69,14 @@ def main() -> int:
     parser.add_argument("--layers", default=",".join(map(str, LAYERS)))
     parser.add_argument("--meshes", default=",".join(MESHES))
     parser.add_argument("--strategies", default="joint,staged")
+    parser.add_argument("--output", type=Path, default=HERE / "results", help="folder of rows.csv and growth.png")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
         print(json.dumps(measure(int(given.one[0]), given.one[1], given.one[2])))
         return 0
-    ROWS.parent.mkdir(exist_ok=True)
+    given.output.mkdir(parents=True, exist_ok=True)
+    table, failed = given.output / "rows.csv", 0
     for layers in map(int, given.layers.split(",")):
         for mesh in given.meshes.split(","):
             for strategy in given.strategies.split(","):
@@ -83,16 +84,17 @@ def main() -> int:
                 done = subprocess.run(command, capture_output=True, text=True)
                 if done.returncode:
                     print(f"{layers} layers, mesh {mesh}, {strategy}: {done.stderr.splitlines()[-1]}", file=sys.stderr)
+                    failed += 1
                     continue
                 row = pd.DataFrame([json.loads(done.stdout.splitlines()[-1])])
-                row.to_csv(ROWS, mode="a", header=not ROWS.exists(), index=False)
+                row.to_csv(table, mode="a", header=not table.exists(), index=False)
                 print(row.drop(columns="notes").to_string(index=False, header=False), flush=True)
-    if ROWS.exists():
-        plot(pd.read_csv(ROWS))
-    return 0
+    if table.exists():
+        plot(pd.read_csv(table), given.output / "growth.png")
+    return 1 if failed else 0
 
 
-def plot(rows: pd.DataFrame) -> None:
+def plot(rows: pd.DataFrame, target: Path) -> None:
     """Planning time by layers; of a problem measured several times the last row counts."""
     import matplotlib
 
@@ -109,7 +111,7 @@ def plot(rows: pd.DataFrame) -> None:
     axes.set_ylabel("seconds to build and solve")
     axes.legend()
     figure.tight_layout()
-    figure.savefig(HERE / "results" / "growth.png", dpi=110)
+    figure.savefig(target, dpi=110)
 
 
 if __name__ == "__main__":

@@ -239,6 +239,9 @@ def gpu_table(cases: list[Case]) -> None:
     from autoshard.simulation import ahead, gpu
 
     ahead.prepare()
+    machine = api.placed({"x": 1}, "h100")[1]
+    if (why := ahead.compiler_for(machine).missing(machine)) is not None:
+        raise SystemExit(why)
     print("| program | strategy, GPUs | predicted MiB | peak MiB | error % |\n|---|---|---|---|---|")
     off: dict[bool, list[float]] = {False: [], True: []}
     for case in cases:
@@ -271,6 +274,8 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
     cases = (*CASES, *GPU_CASES) if arguments.what == "gpu" else CASES
+    if unknown := set(arguments.names) - {c.name for c in cases}:
+        parser.error(f"no program {min(unknown)!r}; there are {', '.join(c.name for c in cases)}")
     chosen = [c for c in cases if not arguments.names or c.name in arguments.names]
     for case in chosen:
         if arguments.what == "plan":

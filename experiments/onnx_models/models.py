@@ -24,7 +24,8 @@ class Case:
 
 def package(name: str) -> Path:
     spec = importlib.util.find_spec(name)
-    assert spec is not None and spec.origin is not None, f"install {name}"
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
     return Path(spec.origin).parent
 
 

@@ -1,12 +1,15 @@
 """The end-to-end set of ONNX models: solved on 2 x 4, run on 8 simulated devices against onnxruntime, exported.
 
-python experiments/onnx_models/run.py [NAME...]
+    python experiments/onnx_models/run.py [NAME...]
+
+Exit code 1 if a model failed, or was left out because its package is not installed.
 """
 
 import os
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 
+import argparse
 import sys
 import tempfile
 import time
@@ -117,18 +120,28 @@ def judge(case: Any, folder: Path) -> str:
     )
 
 
-def main(names: list[str]) -> None:
+def main() -> int:
     from models import cases
 
+    failed = 0
     with tempfile.TemporaryDirectory() as folder:
-        for name, make in cases(Path(folder)).items():
-            if names and name not in names:
-                continue
+        made = cases(Path(folder))
+        parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+        parser.add_argument("names", nargs="*", metavar="NAME", help=f"all if none is given: {', '.join(made)}")
+        names = parser.parse_args().names
+        if unknown := [name for name in names if name not in made]:
+            parser.error(f"no model {unknown[0]!r}; there are {', '.join(made)}")
+        for name in names or made:
             try:
-                print(judge(make(), Path(folder)), flush=True)
+                print(judge(made[name](), Path(folder)), flush=True)
+            except ImportError as error:
+                failed += 1
+                print(f"{name}: left out, {error.name or error} is not installed", flush=True)
             except Exception as error:
+                failed += 1
                 print(f"{name}: FAILED: {type(error).__name__}: {str(error)[:400]}", flush=True)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main())

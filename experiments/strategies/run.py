@@ -1,9 +1,10 @@
 """All strategies on all models of the library, on three meshes and several machines, under three sets of statements.
 
-    python experiments/strategies/run.py [--models a,b] [--profiles a,b] [--meshes 8,2x4] [--minutes 30]
+    python experiments/strategies/run.py [--models a,b] [--profiles a,b] [--meshes 8,2x4] [--minutes 30] [--output DIR]
 
-Every problem is one network that all strategies solve (`autoshard.questions.compare`). Rows are appended to
-results/rows.csv as they come, problems that are there already are skipped; tables and the plot are made of all rows.
+Every problem is one network that all strategies solve (`autoshard.questions.compare`). Rows are appended to rows.csv of
+the output folder (results/) as they come, problems that are there already are skipped; tables and the plot are made of
+all rows.
 
 Statements: `none`; `batch`, the batch on the first axis; `inputs`, all inputs as fsdp+tensor has them (fsdp on one
 axis), left open for more, with the batch first in priority, then what cuts matmuls, then what cuts storage.
@@ -33,7 +34,6 @@ from autoshard.strategies.named import named_strategy, statements
 from autoshard.strategies.names import default_baselines
 
 HERE = Path(__file__).parent
-ROWS = HERE / "results" / "rows.csv"
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "mlp": ("mlp", {"batch": 512}),
@@ -109,11 +109,13 @@ def main() -> int:
     parser.add_argument("--stated", default=",".join(STATED))
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop beginning new problems after this")
     parser.add_argument("--tables", action="store_true", help="only make the tables and the plot again")
+    parser.add_argument("--output", type=Path, default=HERE / "results", help="folder of rows, tables and the plot")
     given = parser.parse_args()
-    ROWS.parent.mkdir(exist_ok=True)
+    given.output.mkdir(parents=True, exist_ok=True)
+    kept = given.output / "rows.csv"
     began = time.monotonic()
     keys = ["model", "mesh", "profile", "stated"]
-    done = set(map(tuple, pd.read_csv(ROWS, dtype=str)[keys].values)) if ROWS.exists() else set()
+    done = set(map(tuple, pd.read_csv(kept, dtype=str)[keys].values)) if kept.exists() else set()
     traced: dict[str, Any] = {}
     wanted = [
         (model, mesh, profile, stated)
@@ -141,14 +143,14 @@ def main() -> int:
         except AutoshardError as error:
             print(f"{' '.join(key)}: {error}", file=sys.stderr)
             continue
-        rows.to_csv(ROWS, mode="a", header=not ROWS.exists(), index=False)
+        rows.to_csv(kept, mode="a", header=not kept.exists(), index=False)
         print(f"{' '.join(key)}: {time.monotonic() - began:.0f} s", flush=True)
-    if ROWS.exists():
-        report(pd.read_csv(ROWS, dtype={"mesh": str}))
+    if kept.exists():
+        report(pd.read_csv(kept, dtype={"mesh": str}), given.output)
     return 0
 
 
-def report(rows: pd.DataFrame) -> None:
+def report(rows: pd.DataFrame, folder: Path) -> None:
     """Tables by strategy, and a plot of regrets, beside the rows."""
     rows = rows.copy()
     problem = ["model", "mesh", "profile", "stated"]
@@ -166,9 +168,9 @@ def report(rows: pd.DataFrame) -> None:
     text = [f"{problems} problems, {len(rows)} rows", "", "## Overall", "", markdown(overall.reset_index()), "",
             "## Median regret by model", "", markdown(by_model.reset_index()), "", "## Regret by statements", "",
             markdown(table.reset_index()), ""]  # fmt: skip
-    (HERE / "results" / "tables.md").write_text("\n".join(text))
+    (folder / "tables.md").write_text("\n".join(text))
     print(overall.to_string())
-    plot(ran)
+    plot(ran, folder / "regret.png")
 
 
 def markdown(frame: pd.DataFrame) -> str:
@@ -178,7 +180,7 @@ def markdown(frame: pd.DataFrame) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def plot(ran: pd.DataFrame) -> None:
+def plot(ran: pd.DataFrame, target: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -194,7 +196,7 @@ def plot(ran: pd.DataFrame) -> None:
     axes.set_xlabel("regret against the proven bound (1e-6 stands for 0)")
     axes.invert_yaxis()
     figure.tight_layout()
-    figure.savefig(HERE / "results" / "regret.png", dpi=110)
+    figure.savefig(target, dpi=110)
 
 
 if __name__ == "__main__":

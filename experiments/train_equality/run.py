@@ -1,9 +1,10 @@
 """Twenty train steps of the library's models, sharded over eight simulated devices and not: are the losses the same?
 
-    python experiments/train_equality/run.py [CASE ...]
+    python experiments/train_equality/run.py [CASE ...] [--output FILE]
 
 Every case is one model in float32 or bfloat16 under one strategy. Both runs start from the same state and see the same
-batches; each step's state feeds the next. Writes results.json; exits with 1 where a loss is off by more than allowed.
+batches; each step's state feeds the next. Writes results.json beside this file, or the file of `--output`; exits with 1
+where a loss is off by more than allowed.
 """
 
 import os
@@ -11,6 +12,7 @@ import os
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+import argparse
 import json
 import sys
 import time
@@ -111,11 +113,17 @@ def compared(name: str, steps: int = STEPS) -> dict[str, Any]:
     }
 
 
-def main(names: list[str]) -> int:
-    path = HERE / "results.json"
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"all if none is given: {'; '.join(CASES)}")
+    parser.add_argument("--output", type=Path, default=HERE / "results.json")
+    given = parser.parse_args()
+    if unknown := [name for name in given.cases if name not in CASES]:
+        parser.error(f"no case {unknown[0]!r}; there are: {'; '.join(CASES)}")
+    path = given.output
     kept = {r["case"]: r for r in (json.loads(path.read_text()) if path.exists() else [])}
     bad = 0
-    for name in names or list(CASES):
+    for name in given.cases or list(CASES):
         row = compared(name)
         print(json.dumps(row), flush=True)
         kept[name] = row
@@ -126,4 +134,4 @@ def main(names: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

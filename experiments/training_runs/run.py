@@ -8,6 +8,7 @@
 `runs.csv` has what was published and how each step time follows from it; README.md names the sources.
 """
 
+import argparse
 import csv
 import sys
 from collections import defaultdict
@@ -108,9 +109,12 @@ def ideal(run: Run) -> float:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--all", action="store_true", help="one line a run before the table")
+    given = parser.parse_args()
     runs = load()
     over = [run for run in runs if run.answer.seconds > run.step_s]
-    if "--all" in sys.argv:
+    if given.all:
         for run in runs:
             row, found = run.row, run.answer
             print(

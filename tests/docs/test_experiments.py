@@ -1,0 +1,44 @@
+"""Experiments are commands: they say how they are called, and refuse in a sentence."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autoshard.simulation import gpu
+
+EXPERIMENTS = sorted((Path(__file__).resolve().parents[2] / "experiments").glob("*/run.py"))
+
+
+def parses_arguments(text: str) -> bool:
+    called = [node.func for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+    return any(isinstance(f, ast.Attribute) and f.attr == "ArgumentParser" for f in called)
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.parent.name)
+def test_an_experiment_parses_its_arguments_so_that_help_is_given_and_wrong_ones_are_told(path):
+    assert parses_arguments(path.read_text())
+
+
+def refused(repository, *arguments):
+    """What a command says on standard error, which ends with a code that is not 0."""
+    command = [sys.executable, str(repository / "experiments" / arguments[0]), *arguments[1:]]
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(repository)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode != 0
+    return done.stderr
+
+
+@pytest.mark.skipif(gpu.plugin() is not None, reason="it is installed")
+def test_memory_on_gpus_says_in_one_line_which_package_is_missing(repository):
+    told = refused(repository, "memory/run.py", "gpu")
+    assert told.splitlines() == [
+        "the GPU compiler is not installed: pip install 'autoshard[gpu]' brings it, no GPU is needed"
+    ]
+
+
+def test_a_case_that_there_is_not_is_told_with_those_that_there_are(repository):
+    assert "no case 'mpl'; there are: mlp, data;" in refused(repository, "train_equality/run.py", "mpl")
