@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute")
 HERE = Path(__file__).parent
 
 
-def case(program: str, mesh_name: str, hardware: str, limit_s: float) -> list[dict[str, Any]]:
+def case(program: str, mesh_name: str, hardware: str, limit_s: float, folder: Path) -> list[dict[str, Any]]:
     make, axes = PROGRAMS[program]
     mesh = dict(zip(axes, MESHES[mesh_name], strict=True))
     problem = make(mesh)
@@ -52,7 +53,7 @@ def case(program: str, mesh_name: str, hardware: str, limit_s: float) -> list[di
     spent = (
         f"{fewest.compilations} compilations, {time.monotonic() - began:.0f} s, CPU {time.process_time() - cpu:.0f} s"
     )
-    (HERE / f"annotations_{program}_{mesh_name}.txt").write_text(f"{fewest}\n")
+    (folder / f"annotations_{program}_{mesh_name}.txt").write_text(f"{fewest}\n")
     said = f"{len(fewest.annotations)} annotations, {'all' if fewest.all_tested else 'not all'} tried without; {spent}"
     assert fewest.report is not None
     forms: dict[str, tuple[Counter[Traffic], str]] = {
@@ -122,17 +123,22 @@ def main() -> int:
     parser.add_argument("--hardware", default="tpu_v5e")
     parser.add_argument("--time-limit", type=float, default=600.0, help="seconds for trying without annotations")
     parser.add_argument("--maxtext", help="the folder src of a checkout of MaxText, or of what it needs; several by :")
-    parser.add_argument("--output", default=str(HERE / "explicit_mode.csv"))
+    parser.add_argument("--output", default=str(HERE / "explicit_mode.csv"), help="annotations go beside it")
     parser.add_argument("--table", action="store_true", help="print the table of the output file, and run nothing")
     given = parser.parse_args()
     if given.table:
         print(table(pd.read_csv(given.output)))
         return 0
     sys.path += given.maxtext.split(":") if given.maxtext else []
+    programs = given.programs.split(",")
+    if unknown := [name for name in programs if name not in PROGRAMS]:
+        parser.error(f"no program {unknown[0]!r}; there are {', '.join(PROGRAMS)}")
+    if "maxtext" in programs and find_spec("maxtext") is None:
+        parser.error("MaxText is not to be found: --maxtext says where it is, --programs transformer goes without it")
     rows: list[dict[str, Any]] = []
-    for program in given.programs.split(","):
+    for program in programs:
         for mesh in given.meshes.split(","):
-            rows += case(program, mesh, given.hardware, given.time_limit)
+            rows += case(program, mesh, given.hardware, given.time_limit, Path(given.output).parent)
             pd.DataFrame(rows).to_csv(given.output, index=False)  # what is known so far
             shown = ["program", "mesh", "form", "count", "bytes", *KINDS, "said"]
             print(pd.DataFrame(rows)[shown].to_string(index=False), flush=True)

@@ -131,6 +131,8 @@ def main() -> int:
     if given.one:
         print(json.dumps(measure(given.names[0], given.time_limit, given.progress)))
         return 0
+    if unknown := [name for name in given.names if name not in steps()]:
+        parser.error(f"no program {unknown[0]!r}; there are {', '.join(steps())}")
     bad = 0
     print(HEAD, flush=True)
     for name in given.names or list(steps()):

@@ -134,6 +134,11 @@ def main() -> int:
     parser.add_argument("--again", help="A case by family and number, plan:123.")
     parser.add_argument("--only", help="A family.")
     asked = parser.parse_args()
+    if asked.only:
+        from readers import FAMILIES  # which the workers import
+
+        if asked.only not in FAMILIES:
+            parser.error(f"no family {asked.only!r}; there are {', '.join(sorted(FAMILIES))}")
     with tempfile.TemporaryDirectory(prefix="autoshard-fuzz.") as folder:
         home = Path(folder)
         subprocess.run(

@@ -112,6 +112,8 @@ def main() -> None:
     parser.add_argument("--reference", type=Path)
     parser.add_argument("--output", type=Path, default=Path("out/iopddl"))
     options = parser.parse_args()
+    if missing := [path for path in options.files if not Path(path).exists()]:
+        parser.error(f"{missing[0]} does not exist")
     reference = json.loads(options.reference.read_text()) if options.reference else {}
     context = multiprocessing.get_context("spawn")
     rows = []

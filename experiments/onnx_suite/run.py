@@ -1,6 +1,8 @@
 """The node suite of the onnx package against autoshard's mapping to JAX.
 
 python experiments/onnx_suite/run.py [--only TEXT] [--sharded] [--show] [--every N --first K] [--rows FILE]
+
+Exit code 1 where a case is wrong or ends in an error of ours.
 """
 
 import argparse
@@ -16,7 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="cases whose names hold this text")
     parser.add_argument("--show", action="store_true", help="name every case that did not pass")
@@ -61,6 +63,7 @@ def main() -> None:
             f"{op} ({n})" for op, n in sorted(Counter(o.text for o in outcomes if o.kind == "not mapped").items())
         ),
     )
+    return 1 if counts["wrong"] or counts["error"] else 0
 
 
 def read_rows(path: Path | None) -> list[dict[str, Any]]:
@@ -77,4 +80,4 @@ def tell(outcome: Any, *, show: bool) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -230,6 +230,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--probes", action="store_true", help="probe all nodes before anything is split")
     options = parser.parse_args()
+    if options.contest and not any(options.contest.glob("*iopddl-*.json*")):
+        parser.error(f"--contest {options.contest}: there is no iopddl-*.json.gz in it")
     options.output.mkdir(parents=True, exist_ok=True)
     table = options.output / "networks.csv"
     rows: list[dict[str, object]] = []

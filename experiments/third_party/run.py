@@ -132,6 +132,8 @@ def main() -> int:
         written(HERE / "README.md", report(kept_rows(), words, is_right))
         return 0
 
+    if unknown := [name for name in asked.names if name not in PROGRAMS]:
+        parser.error(f"no program {unknown[0]!r}; there are {', '.join(PROGRAMS)}")
     order, bad = list(PROGRAMS), 0
     groups = [asked.names] if asked.names else _by_file(order, PROGRAMS)
     for group in groups:

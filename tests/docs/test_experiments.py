@@ -42,3 +42,10 @@ def test_memory_on_gpus_says_in_one_line_which_package_is_missing(repository):
 
 def test_a_case_that_there_is_not_is_told_with_those_that_there_are(repository):
     assert "no case 'mpl'; there are: mlp, data;" in refused(repository, "train_equality/run.py", "mpl")
+
+
+def test_soundness_refuses_a_folder_without_contest_files_since_a_kind_of_networks_would_be_left_out(
+    repository, tmp_path
+):
+    told = refused(repository, "soundness/run.py", "--contest", str(tmp_path), "--output", str(tmp_path / "rows"))
+    assert f"--contest {tmp_path}: there is no iopddl-*.json.gz in it" in told
