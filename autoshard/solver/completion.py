@@ -118,12 +118,33 @@ class Completion:
 
     def positions(self, assignment: Sequence[int] | np.ndarray) -> np.ndarray | None:
         """Positions in the flat network of original states; None where reductions dropped one of them."""
+        positions, kept = self._found(assignment)
+        return positions if kept.all() else None
+
+    def nearest(self, assignment: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Positions of original states; where reductions dropped one, the cheapest beside the neighbours that have one.
+
+        Pairs may be forbidden where neighbours were both dropped.
+        """
+        flat, (positions, placed) = self.flat, self._found(assignment)
+        for node in np.flatnonzero(~placed).tolist():
+            costs = flat.unary[flat.offsets[node] : flat.offsets[node + 1]].copy()
+            for e in flat.incident[flat.incident_at[node] : flat.incident_at[node + 1]].tolist():
+                first, second = int(flat.first[e]), int(flat.second[e])
+                if placed[second if first == node else first]:
+                    table = flat.tables[flat.table_at[e] :][: flat.sizes[first] * flat.sizes[second]]
+                    table = table.reshape(flat.sizes[first], flat.sizes[second])
+                    costs += table[:, positions[second]] if first == node else table[positions[first]]
+            positions[node], placed[node] = np.argmin(costs), True
+        return positions
+
+    def _found(self, assignment: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Positions in the flat network of original states, and for which nodes these are left."""
         own = np.asarray(assignment, dtype=np.int64)[self.flat.nodes]
         keys = np.arange(self.flat.n) * self.span + np.minimum(own, self.span - 1)
         at = np.searchsorted(self.keys, keys)
-        if (own >= self.span).any() or (self.keys[np.minimum(at, len(self.keys) - 1)] != keys).any():
-            return None
-        return at - self.flat.offsets[:-1]
+        kept = (own < self.span) & (self.keys[np.minimum(at, len(self.keys) - 1)] == keys)
+        return at - self.flat.offsets[:-1], kept
 
 
 @compiled

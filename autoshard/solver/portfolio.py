@@ -151,10 +151,8 @@ class Portfolio:
                     break
 
     def begin_from(self, start: Sequence[int] | np.ndarray) -> None:
-        """Repair and polish an assignment of the original network, unless reductions dropped a state of it."""
-        places = self.completion.positions(start)
-        if places is not None:
-            self.decode(places)
+        """Repair and polish an assignment of the original network, or what is next to it where a state was dropped."""
+        self.decode(self.completion.nearest(start))
 
     def consistent(self, chosen: np.ndarray) -> np.ndarray:
         """A decoding of the part without forbidden pairs, if it has some and another one is found by looking ahead."""

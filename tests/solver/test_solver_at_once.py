@@ -3,12 +3,14 @@
 import dataclasses
 import itertools
 import json
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 from solver_cases import random_network
 
+from autoshard.deadline import clock
 from autoshard.solver import CostNetwork, Edge, Usage, evaluate
 from autoshard.solver import judge as judges
 from autoshard.solver.completion import Completion
@@ -16,6 +18,8 @@ from autoshard.solver.contest.files import _problem, _regular, read_problem
 from autoshard.solver.contest.scan import Rows, read_object
 from autoshard.solver.dual import passes as duals
 from autoshard.solver.dual.flat import flatten
+from autoshard.solver.incumbent import Race
+from autoshard.solver.local.searcher import Searcher
 from autoshard.solver.reductions import Eliminated, Followed, arc_consistency, consistency, eliminate, follow_all
 from autoshard.solver.reductions.dominance import comparison, compiled_comparison
 from autoshard.solver.reductions.records import range_max
@@ -103,6 +107,29 @@ def test_positions_are_none_where_a_state_was_dropped():
     assert completion.positions([1, 0]) is None
     assert completion.positions([2, 1]) is not None
     assert completion.positions([9, 1]) is None
+
+
+def without_a_state():
+    """A network, and its completion when the middle state of the first node was dropped, which costs 1."""
+    network = CostNetwork(
+        [np.array([2, 1, 5]), np.zeros(2, dtype=np.int64)], [Edge(0, 1, np.array([[0, 5], [0, 0], [7, 1]]))]
+    )
+    work = from_network(network, [np.array([True, False, True]), None])
+    return network, Completion(work, flatten(work), 2)
+
+
+@pytest.mark.parametrize(("chosen", "positions"), [([1, 0], [0, 0]), ([1, 1], [1, 1]), ([2, 0], [1, 0])])
+def test_next_to_an_assignment_a_dropped_state_is_what_is_cheapest_beside_its_neighbours(chosen, positions):
+    assert without_a_state()[1].nearest(chosen).tolist() == positions
+
+
+def test_a_search_begins_next_to_a_start_of_which_reductions_dropped_a_state():
+    network, completion = without_a_state()
+    race = Race(network, clock(), math.inf, None)
+    race.offer([1, 1])
+    searcher = Searcher(race, completion, 0, lambda: np.zeros(completion.flat.slots))
+    assert searcher.restart()
+    assert searcher.field.chosen.tolist() == [1, 1]
 
 
 def test_arc_consistency_at_once_leaves_what_edge_by_edge_leaves(monkeypatch):

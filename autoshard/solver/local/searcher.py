@@ -65,6 +65,8 @@ class Searcher:
         self.random = np.random.default_rng(seed)
         self.known: int | None = None
         self.best: np.ndarray | None = None
+        self.unplaced: int | None = None
+        """What an incumbent costs that could not be put on the field."""
         self.shakes = 0
         self.zero = search.prefix_of(np.zeros(flat.slots))
 
@@ -118,14 +120,24 @@ class Searcher:
         return False
 
     def restart(self) -> bool:
-        """Put the incumbent on the field; False when there is none or reductions dropped a state of it."""
+        """Put the incumbent on the field; False when there is none.
+
+        Where reductions dropped a state of it, what is next to it is put there, which may cost more; False where that
+        cannot be repaired.
+        """
         cost, assignment = self.race.incumbent()
         if assignment is None:
             return False
         if self.known != cost or self.best is None:
+            if self.unplaced == cost:
+                return False
             places = self.completion.positions(assignment)
             if places is None:
-                return False
+                if not self._feasible(self.completion.nearest(assignment)):
+                    self.unplaced = cost
+                    return False
+                search.descend(self.field, self.zero)
+                places = self.field.chosen.copy()
             self.known, self.best = cost, places
         search.place(self.field, self.best)
         return True
