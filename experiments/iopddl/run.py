@@ -101,9 +101,15 @@ def _or_dash(value: object) -> object:
     return "-" if value is None else value
 
 
+def _existing(path: str) -> str:
+    if not Path(path).exists():
+        raise argparse.ArgumentTypeError(f"{path} does not exist")
+    return path
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+")
+    parser.add_argument("files", nargs="+", type=_existing)
     parser.add_argument("--time-limit", type=float, default=60.0, metavar="S")
     parser.add_argument("--contest-limits", action="store_true")
     parser.add_argument("--seeds", default="0:1", metavar="A:B", help="seeds from A up to, not including, B")
@@ -112,8 +118,6 @@ def main() -> None:
     parser.add_argument("--reference", type=Path)
     parser.add_argument("--output", type=Path, default=Path("out/iopddl"))
     options = parser.parse_args()
-    if missing := [path for path in options.files if not Path(path).exists()]:
-        parser.error(f"{missing[0]} does not exist")
     reference = json.loads(options.reference.read_text()) if options.reference else {}
     context = multiprocessing.get_context("spawn")
     rows = []
