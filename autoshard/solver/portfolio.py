@@ -77,6 +77,8 @@ class Portfolio:
         race.standing = Standing(list(work.log or ()), ground, work.constant)
         self.prices: duals.Prices | None = None
         self.decoded, self.given_up = 0, 0
+        self.last: np.ndarray | None = None
+        """What the messages decoded last (positions in the whole reduced network)."""
         self.hand_over: Callable[[np.ndarray], None] | None = None
         self.completion = Completion(work, self.flat, race.network.n_nodes)
         own = weakref.proxy(self)  # a cycle would keep all messages until Python's collector comes by
@@ -136,7 +138,8 @@ class Portfolio:
                     break
                 duals.adjust_prices(dual, self.prices, live)
             if k % DECODED_EVERY == DECODED_EVERY // 2 - 1:
-                (self.hand_over or self.decode)(self.positions(self.consistent(chosen)))
+                self.last = self.positions(self.consistent(chosen))
+                (self.hand_over or self.decode)(self.last)
                 if not self.cut() or self.race.proved():
                     return
                 if self.flat.limit is None:
@@ -235,6 +238,16 @@ class Portfolio:
                 if not spend():
                     return
                 self.searcher.wander(1)
+
+    def search_apart(self, effort: float) -> None:
+        """Tree moves from what the messages decoded last, whatever it costs: what was given to begin from may be far
+        from all that is better.
+        """
+        if self.last is None or self.budget <= 0:
+            return
+        sweeps = max(1, int(SWEEPS * effort))
+        self.budget -= TREE_WORK * len(self.flat.tables) * sweeps
+        self.searcher.put(self.last, self.price(), math.inf, sweeps)
 
     def pieces(self, reach: np.ndarray, count: int, round_: int) -> None:
         """Solve large connected pieces exactly, each node with its few most promising states.

@@ -20,6 +20,8 @@ FACET_BACKTRACKS = 2_000
 """Those of one search over facets."""
 FIXED_ROUNDS = 2
 """Rounds after which what the bound leaves is looked at in any case."""
+WORTH_APART = 0.005
+"""The gap from which on what messages decode is improved by itself as well, in small networks with given starts."""
 IDLE_FROM = 3
 """The round from which on one that changes neither the cost nor the bound ends the run."""
 ROUNDS = 4
@@ -86,6 +88,7 @@ class Rounds:
         self.state, self.race, self.work = state, state.race, state.work
         self.stats, self.slots = stats, slots
         self.limited = self.work.limit is not None
+        self.began = False
         self.scatter, self.proves = Scatter(state, seed), proves
         self.ends = math.isfinite(effort)
         self.count = max(1, math.ceil(ROUNDS * effort)) if self.ends else MOST_ROUNDS
@@ -107,6 +110,7 @@ class Rounds:
         for start in starts:
             self.race.check()
             self.state.begin_from(start)
+        self.began = bool(starts)
         for number in range(self.count):
             before = (self.race.cost, self.race.lower)
             if self._settled_in(number) or self.race.settled() or self.state.budget <= 0:
@@ -123,6 +127,8 @@ class Rounds:
             return True
         race.enter("search")
         self.state.search(self.share)
+        if self.began and self.small and race.gap() > WORTH_APART:
+            self.state.search_apart(self.share)
         gap = race.gap()
         if race.cost is None:
             if self._settled_without_cost(number):

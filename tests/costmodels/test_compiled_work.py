@@ -163,9 +163,7 @@ def test_a_matmul_runs_at_its_share_of_the_peak(calibrated: Machine, dtype: str,
 
 
 @pytest.mark.parametrize(("dtype", "number"), [("bfloat16", "bf16"), ("float32", "f32")])
-def test_a_matmul_with_an_update_fused_has_a_share_of_its_own(
-    calibrated: Machine, dtype: str, number: str
-) -> None:
+def test_a_matmul_with_an_update_fused_has_a_share_of_its_own(calibrated: Machine, dtype: str, number: str) -> None:
     work = calibrated.profile.compiled_work
     assert work is not None and work.updated[number] != work.matmul[number]
     at_peak = 1e12 / calibrated.flops_per_s(dtype)
