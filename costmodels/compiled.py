@@ -37,8 +37,7 @@ class WorkKind(StrEnum):
     KERNEL = "kernel"  # written by hand: its bytes are what it says
 
 
-_WITH_WEIGHTS = frozenset({WorkKind.MATMUL, WorkKind.UPDATED, WorkKind.SPILLED})
-_READS_ONCE = _WITH_WEIGHTS | {WorkKind.CACHED}
+_READS_ONCE = frozenset({WorkKind.MATMUL, WorkKind.UPDATED, WorkKind.SPILLED, WorkKind.CACHED})
 _STARTED = _READS_ONCE | {WorkKind.ATTENTION, WorkKind.CONVOLUTION}
 
 

@@ -65,22 +65,22 @@ def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, pri
 
 def spills(op: Op, program: Program, sizes: np.ndarray, memory: Memory) -> np.ndarray:
     """[placement] whether neither operand of a matmul stays on the chip (`costs.apart`)."""
-    assert op.rule is not None
-    out = np.full(len(sizes), len(op.operands) == 2)
-    for value, factors in zip(op.operands, op.rule.operands, strict=True):
-        held = local_elements(factors, sizes) * element_bytes(program, value)
-        out &= held > memory.on_chip_bytes(program.type_of(value).dtype)
-    return out
+    return np.logical_and.reduce(_over_chip(op, program, sizes, memory, 1)) & (len(op.operands) == 2)
 
 
 def exceeds_chip(op: Op, program: Program, sizes: np.ndarray, memory: Memory) -> np.ndarray:
     """[placement] whether a cache is larger than what is brought to the chip while attention of few queries runs."""
+    return np.logical_or.reduce(_over_chip(op, program, sizes, memory, CACHED_ON_CHIP))
+
+
+def _over_chip(op: Op, program: Program, sizes: np.ndarray, memory: Memory, times: int) -> np.ndarray:
+    """[operand, placement] whether an operand is larger than so many times what stays on the chip."""
     assert op.rule is not None
-    out = np.zeros(len(sizes), bool)
-    for value, factors in zip(op.operands, op.rule.operands, strict=True):
-        held = local_elements(factors, sizes) * element_bytes(program, value)
-        out |= held > CACHED_ON_CHIP * memory.on_chip_bytes(program.type_of(value).dtype)
-    return out
+    return np.array([
+        local_elements(factors, sizes) * element_bytes(program, value)
+        > times * memory.on_chip_bytes(program.type_of(value).dtype)
+        for value, factors in zip(op.operands, op.rule.operands, strict=True)
+    ])  # fmt: skip
 
 
 def result_bytes(op: Op, program: Program, sizes: np.ndarray) -> np.ndarray:

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from autoshard.simulation import gpu
-
 EXPERIMENTS = sorted((Path(__file__).resolve().parents[2] / "experiments").glob("*/run.py"))
 
 
@@ -23,18 +21,27 @@ def test_an_experiment_parses_its_arguments_so_that_help_is_given_and_wrong_ones
     assert parses_arguments(path.read_text())
 
 
-def refused(repository, *arguments):
-    """What a command says on standard error, which ends with a code that is not 0."""
-    command = [sys.executable, str(repository / "experiments" / arguments[0]), *arguments[1:]]
+NO_PLUGIN = """
+import runpy, sys
+from autoshard.simulation import gpu
+gpu.plugin = lambda: None
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs an experiment as if JAX's CUDA plugin were not installed."""
+
+
+def refused(repository, *arguments, python=()):
+    """What a command says on standard error, which ends with a code that is not 0. python: arguments of Python."""
+    command = [sys.executable, *python, str(repository / "experiments" / arguments[0]), *arguments[1:]]
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(repository)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode != 0
     return done.stderr
 
 
-@pytest.mark.skipif(gpu.plugin() is not None, reason="it is installed")
 def test_memory_on_gpus_says_in_one_line_which_package_is_missing(repository):
-    told = refused(repository, "memory/run.py", "gpu")
+    told = refused(repository, "memory/run.py", "gpu", python=("-c", NO_PLUGIN))
     assert told.splitlines() == [
         "the GPU compiler is not installed: pip install 'autoshard[gpu]' brings it, no GPU is needed"
     ]

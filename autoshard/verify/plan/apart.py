@@ -1,6 +1,6 @@
 """Products that are written before the update that reads them: what the TPU compiler fuses badly (docs/lowering.md)."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from typing import Any, Final
 
 from autoshard.costmodels.compiled import WorkKind
@@ -17,22 +17,20 @@ _TURNS: Final = ("transpose", "convert_element_type", "copy", "reduce_precision"
 
 def spills(op: Node, placed: Placed, graph: Graph, profile: Profile) -> bool:
     """Whether both operands of a matmul, as a device reads them, are larger than what stays on the chip."""
-    if len(op.operands) != 2:
-        return False
-    types = [graph.values[v] for v in op.operands]
-    return all(
-        held.elements(t.shape) * element_bytes(t.dtype) > profile.memory.on_chip_bytes(t.dtype)
-        for t, held in zip(types, placed.operands, strict=True)
-    )
+    return len(op.operands) == 2 and all(_times_the_chip(op, placed, graph, profile, 1))
 
 
 def exceeds_chip(op: Node, placed: Placed, graph: Graph, profile: Profile) -> bool:
     """Whether an operand of attention, as a device reads it, is more than three times what stays on the chip."""
-    types = [graph.values[v] for v in op.operands]
-    return any(
-        held.elements(t.shape) * element_bytes(t.dtype) > 3 * profile.memory.on_chip_bytes(t.dtype)
-        for t, held in zip(types, placed.operands, strict=True)
-    )
+    return any(_times_the_chip(op, placed, graph, profile, 3))
+
+
+def _times_the_chip(op: Node, placed: Placed, graph: Graph, profile: Profile, times: int) -> Iterator[bool]:
+    """By operand, whether a device reads more than so many times what stays on the chip."""
+    for value, held in zip(op.operands, placed.operands, strict=True):
+        type_ = graph.values[value]
+        size = held.elements(type_.shape) * element_bytes(type_.dtype)
+        yield size > times * profile.memory.on_chip_bytes(type_.dtype)
 
 
 def products_apart(flow: Flow, profile: Profile) -> set[int]:

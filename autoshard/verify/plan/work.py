@@ -13,6 +13,8 @@ from autoshard.verify.plan.rules import Factors, Rule
 
 MATRIX_KINDS: Final = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general")
 
+_LANES: Final = 128  # of a tile of memory
+
 _WRITES: Final = frozenset(
     {
         "dot_general", "conv_general_dilated", "gather", "sort", "top_k", "scan", "while", "cond",
@@ -216,9 +218,6 @@ def flop(op: Node, placed: Placed, graph: Graph) -> float:
     if kind in _COPIES:
         return 0.0
     return sum(_block(t, n) for t in rule.results) * _FLOP_PER_ELEMENT.get(kind, 1.0)
-
-
-_LANES = 128
 
 
 def padded_channels(placed: Placed, tile: int) -> float:
