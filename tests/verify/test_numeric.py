@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import autoshard
 from autoshard.errors import InputError
 from autoshard.frontends.jax.function import trace
 from autoshard.verify.runs.numeric import (
@@ -173,3 +174,15 @@ def test_a_gradient_that_is_zero_but_for_roundings_is_not_determined():
     report = numeric_check(lambda x: jnp.where(expected == 0, 6e-8 * x, expected / 2), step, (x,))
     assert not report.ok and not report.wrong
     assert numeric_check(lambda x: expected + 1e-3, step, (x,)).wrong
+
+
+def test_a_convolution_runs_where_its_window_times_its_results_is_within_the_limit():
+    """Its FLOP do not count the places of the input as well: 3e8 here, which were 1.2e12."""
+
+    def convolved(x, w):
+        return jax.lax.conv_general_dilated(x, w, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    arrays = jax.ShapeDtypeStruct((16, 64, 64, 64), jnp.float32), jax.ShapeDtypeStruct((3, 3, 64, 16), jnp.float32)
+    asked = {"mesh": {"x": 4}, "hardware": "tpu_v5e"}
+    checked = autoshard.plan(convolved, *arrays, **asked).verify(convolved, *arrays, **asked)
+    assert {check.status for check in checked.checks} == {"ok"}, str(checked)

@@ -381,7 +381,8 @@ def _flop(program: Any) -> float:
         total = 0.0
         for op in block.ops:
             if op.kind in ("dot_general", "conv_general_dilated") and op.rule is not None:
-                total += 2.0 * prod(op.rule.factor_sizes)
+                _, right, made = (*op.rule.operands, *op.rule.results)  # what a window reads is counted by the window
+                total += 2.0 * prod(op.rule.factor_sizes[f] for f in {f for dim in (*right, *made) for f in dim})
             total += sum(of(r) for r in op.regions) * (int(op.attrs["length"]) if op.kind == "scan" else 1)
         return total
 
