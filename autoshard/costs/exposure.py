@@ -68,11 +68,17 @@ class Exposure:
         """The role of a value that moves around an op (or `PROGRAM`); None where roles do not matter."""
         return None if self.order is None else self.order.role_of(value, op)
 
-    def travel(self, value: int, op: int) -> Travel:
-        """What steps carry of a value around an op (or `PROGRAM`), and what they hide behind where that counts."""
-        travel = PLAIN if self.travels is None else self.travels.of(value, op)
+    def travel(self, value: int, op: int, as_used: bool = False) -> Travel:
+        """What steps carry of a value around an op (or `PROGRAM`), and what they hide behind where that counts; see
+        `Travels.of`.
+        """
+        travel = PLAIN if self.travels is None else self.travels.of(value, op, as_used)
         role = self.role(value, op)
         return replace(travel, work_s_per_byte=inf) if role in (None, Role.ACTIVATIONS) else travel
+
+    def converting(self, value: int) -> frozenset[int]:
+        """The ops for which a value may be gathered as they take it (`Travels.converting`)."""
+        return frozenset() if self.travels is None else self.travels.converting(value)
 
     def share(self, kind: str, role: Role | None, behind: float = inf) -> float:
         """The share of a kind of step that counts."""

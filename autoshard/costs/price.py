@@ -127,6 +127,8 @@ def _rows(
         )
     for use, reshard in schedule.uses.items():
         value = use.value_in(program)
+        if schedule.is_as_defined(value, reshard):
+            continue
         if use.op == PROGRAM:
             label, weight = f"output {program.output_names[use.slot]}", 1.0
         else:
@@ -205,7 +207,7 @@ def _steps(
 ) -> Iterator[CommRow]:
     layout = reshard.source
     before = _local_bytes(program, schedule, value, layout)
-    travel = prices.travel(value, op, program)
+    travel = prices.travel(value, op, program, when is When.SHARED and value in schedule.as_used)
     for step in reshard.steps:
         layout = step.apply(layout)
         after = _local_bytes(program, schedule, value, layout)

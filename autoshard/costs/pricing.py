@@ -58,11 +58,11 @@ class StepPrices:
             self._updated = (program, frozenset(v for results in made for v in results))
         return self._updated[1]
 
-    def travel(self, value: int, op: int, program: Program) -> Travel:
-        """What steps carry of a value around an op (the op's id, or `PROGRAM` for all its uses)."""
+    def travel(self, value: int, op: int, program: Program, as_used: bool = False) -> Travel:
+        """What steps carry of a value around an op (the op's id, or `PROGRAM` for all its uses); see `Travels.of`."""
         if self._travels is None or self._travels.program is not program:
             self._travels = Travels(program, self.machine)
-        return self._travels.of(value, op)
+        return self._travels.of(value, op, as_used)
 
     def parts(self, atoms: Sequence[int]) -> tuple[AxisPart, ...]:
         """The (sub-)axes of a group, as the cost models take them."""

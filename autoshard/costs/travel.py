@@ -79,7 +79,7 @@ class Travels:
         self._made: dict[int, Op] = {}
         self._handed: set[int] = set()
         self._work_s: dict[int, float] = {}
-        self._known: dict[tuple[int, int], Travel] = {}
+        self._known: dict[tuple[int, int, bool], Travel] = {}
         self._plain = not (self.as_used or self.behind_uses or self.order is not None)
         if not self._plain:
             self._enter(program.body)
@@ -93,20 +93,34 @@ class Travels:
             for region in op.regions:
                 self._enter(region)
 
-    def of(self, value: int, op: int) -> Travel:
-        """What moves of a value around an op (the op's id), or for all its uses (`PROGRAM`)."""
+    def of(self, value: int, op: int, as_used: bool = False) -> Travel:
+        """What moves of a value around an op (the op's id), or for all its uses (`PROGRAM`); `as_used`: for those alone
+        that are `converting`.
+        """
         if self._plain:
             return PLAIN
-        key = (value, op)
+        key = (value, op, as_used)
         if key not in self._known:
-            uses = [o for o in self._readers.get(value, ()) if op in (PROGRAM, o.id)]
-            all_of_it = op != PROGRAM or value not in self._handed
+            those = self.converting(value) if as_used else ()
+            uses = [o for o in self._readers.get(value, ()) if (o.id in those if as_used else op in (PROGRAM, o.id))]
+            all_of_it = as_used or op != PROGRAM or value not in self._handed
             self._known[key] = Travel(
                 *(self._shares(value, uses if all_of_it else []) if self.as_used else (1.0, 1.0)),
-                self._per_byte(value, uses) if self.behind_uses else inf,
+                self._per_byte(value, uses, most=as_used) if self.behind_uses else inf,
                 self.order is not None and self.order.role_of(value, op) is Role.GRADIENTS,
             )
         return self._known[key]
+
+    def converting(self, value: int) -> frozenset[int]:
+        """The ops that convert a value to a smaller type as they take it, where several do and something else takes it
+        as it is; else none. The compiler gathers it once for these, converted, and the rest reads what it was made of.
+        """
+        if not self.as_used:
+            return frozenset()
+        own, uses = dtype_bytes(self.program.type_of(value).dtype), self._readers.get(value, ())
+        those = frozenset(op.id for op in uses if self._used_bytes(value, op) < own)
+        whole = value in self._handed or len(those) < len(uses)
+        return those if len(those) > 1 and whole else frozenset()
 
     def _shares(self, value: int, uses: list[Op]) -> tuple[float, float]:
         made = self._made.get(value)
@@ -131,9 +145,10 @@ class Travels:
             return max((self._used_bytes(op.results[0], o, deep=False) for o in later), default=own)
         return own
 
-    def _per_byte(self, value: int, uses: list[Op]) -> float:
-        size = self.program.type_of(value).bytes
-        return sum(self._seconds(value, op) for op in uses) / size if size else inf
+    def _per_byte(self, value: int, uses: list[Op], most: bool) -> float:
+        """Seconds of all uses, or of the one that takes most: some may take what was gathered, some what it was."""
+        size, seconds = self.program.type_of(value).bytes, [self._seconds(value, op) for op in uses]
+        return (max(seconds, default=0.0) if most else sum(seconds)) / size if size else inf
 
     def _seconds(self, value: int, op: Op) -> float:
         """Seconds of the matmuls that an op is, holds or leads a value to, on one device alone."""

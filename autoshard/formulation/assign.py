@@ -40,8 +40,12 @@ def assignment_of(
             assert node.value is not None and node.copies is not None
             # a form that needs no step is the array itself, any other form is a copy beside it
             is_copy = node.value in schedule.shared
+            of = schedule.definitions[node.value] if node.value in schedule.as_used else None
+            defined_in = (None,) * node.states if node.defined_in is None else node.defined_in
             fitting = [
-                k for k, s in enumerate(kept) if node.layouts[s] == wanted[index] and bool(node.copies[s]) == is_copy
+                k
+                for k, s in enumerate(kept)
+                if node.layouts[s] == wanted[index] and bool(node.copies[s]) == is_copy and defined_in[s] == of
             ]
         else:
             fitting = [k for k, s in enumerate(kept) if node.layouts[s] == wanted[index]]

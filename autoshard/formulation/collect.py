@@ -1,7 +1,7 @@
 """Collecting the decisions: one pass over the program makes the nodes and the links between them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -59,12 +59,14 @@ class _Form:
     """States of a hub.
 
     defined: layouts in which the value may be defined. layouts: one for each state, first the definition itself in the
-    layouts that may be shared, then copies, which `copies` flags.
+    layouts that may be shared, then copies, which `copies` flags; last, those that are gathered as they are used.
+    defined_in: see `Node`.
     """
 
     defined: tuple[Layout, ...]
     layouts: tuple[Layout, ...]
     copies: np.ndarray
+    defined_in: tuple[Layout | None, ...] | None
 
 
 class StatedShardings(NamedTuple):
@@ -91,6 +93,7 @@ class Collector:
 
     ties: output slot -> input value whose layout the output takes (donated or carried state).
     loose: keep states that pins forbid, for judging what holds without some of them (`formulation.loose`).
+    as_used: shared forms may be gathered as they are used.
     check: called at every op with how many are done; may raise to stop.
     """
 
@@ -107,13 +110,14 @@ class Collector:
         reach: PartialReach | None = None,
         tile: Tile | None = None,
         loose: bool = False,
+        as_used: bool = True,
         check: Check = no_check,
     ) -> None:
         self.program, self.mesh = program, mesh
         self.fusion, self.liveness, self.exposure = analyses
         self.stated, self.ties = stated, ties
         self.domains = domains
-        self.trips, self.loose, self.check = trips, loose, check
+        self.trips, self.loose, self.as_used, self.check = trips, loose, as_used, check
         self.reach = PartialReach(program, mesh) if reach is None else reach
         self.inputs = frozenset(program.body.args)
         self.read = frozenset(read_on_device(program))
@@ -276,9 +280,9 @@ class Collector:
         self.out.form[value] = self._hub(value, port, weight, pins)
 
     def _hub(self, value: int, port: Port, weight: float, pins: Sequence[TensorSharding]) -> Port:
-        form = self._form(value, port, pins)
+        form = self._form(value, port, pins, self.as_used and bool(self.exposure.converting(value)))
         layouts, copies = form.layouts, form.copies
-        node = Node(NodeKind.HUB, self.label(value), weight, layouts, copies, value=value)
+        node = Node(NodeKind.HUB, self.label(value), weight, layouts, copies, form.defined_in, value=value)
         node.costs = np.zeros(len(layouts))
         amounts = self.bytes(value, layouts)
         node.priced = np.where(copies, amounts, 0.0)
@@ -286,14 +290,17 @@ class Collector:
         index = self.add(node)
         hub = Port(index, layouts)
         role = self.exposure.role(value, PROGRAM)
-        travel = self.exposure.travel(value, PROGRAM)
-        self.out.links.append(Link(value, port, hub, weight, None, shares=True, role=role, travel=travel))
+        travel, as_used = (self.exposure.travel(value, PROGRAM, narrow) for narrow in (False, True))
+        link = Link(value, port, hub, weight, None, shares=True, role=role, travel=travel)
+        self.out.links.append(link if form.defined_in is None else replace(link, as_used=as_used))
         return hub
 
-    def _form(self, value: int, port: Port, pins: Sequence[TensorSharding]) -> "_Form":
-        """The states of a hub; the same for all values of a type that are defined in the same layouts."""
+    def _form(self, value: int, port: Port, pins: Sequence[TensorSharding], as_used: bool) -> "_Form":
+        """The states of a hub; the same for all values of a type that are defined in the same layouts. as_used: some
+        may be gathered as they are used.
+        """
         type_ = self.program.type_of(value)
-        key = (type_, id(port.layouts), tuple(pins))
+        key = (type_, id(port.layouts), tuple(pins), as_used)
         if key not in self._forms:  # the layouts are kept too, so that their id is not given to another object
             defined = tuple(dict.fromkeys(port.layouts))
             plain = self.domains.layouts(type_, padded=True)
@@ -305,8 +312,11 @@ class Collector:
                     raise self._none_left(f"value {self.label(value)} {type_}", pins)
             among = set(candidates)
             shares = [lay for lay in defined if lay in among]
-            copies = np.array([False] * len(shares) + [True] * len(candidates))
-            self._forms[key] = (port.layouts, _Form(defined, (*shares, *candidates), copies))
+            ways = [(lay, of) for of in defined for lay in candidates if lay.is_gathered_from(of)] if as_used else []
+            states = (*shares, *candidates, *(lay for lay, _ in ways))
+            defined_in = (*[None] * (len(states) - len(ways)), *(of for _, of in ways)) if ways else None
+            form = _Form(defined, states, np.arange(len(states)) >= len(shares), defined_in)
+            self._forms[key] = (port.layouts, form)
         return self._forms[key][1]
 
     def use(self, value: int, target: Port, weight: float, use: Use, shares: bool = False) -> None:
@@ -315,7 +325,8 @@ class Collector:
             role = self.exposure.role(value, use.op)
             travel = self.exposure.travel(value, use.op)
             form = self.out.form[value]
-            self.out.links.append(Link(value, form, target, weight, use, shares, role=role, travel=travel))
+            whole = use.op not in self.exposure.converting(value)
+            self.out.links.append(Link(value, form, target, weight, use, shares, role=role, travel=travel, whole=whole))
 
     def _op(self, op: Op, weight: float) -> None:
         assert op.rule is not None

@@ -28,9 +28,13 @@ def decode(
     definitions = {value: layout(port) for value, port in sorted(collected.definition.items())}
     shared: dict[int, Reshard] = {}
     uses: dict[Use, Reshard] = {}
+    as_used: list[int] = []
     for number, link in enumerate(collected.links):
         source, target = layout(link.source), layout(link.target)
-        way = encoded.way_taken(number, link, state)
+        way, forms = encoded.way_taken(number, link, state), collected.nodes[link.target.node].defined_in
+        if link.use is None and forms is not None and forms[state[link.target.node]] is not None:
+            way = way.taken_as_used
+            as_used.append(link.value)
         reshard = encoded.table(program.type_of(link.value), way).path(source, target)
         if link.use is not None:
             uses[link.use] = reshard
@@ -42,4 +46,5 @@ def decode(
         definitions,
         dict(sorted(shared.items())),
         dict(sorted(uses.items())),
+        frozenset(as_used),
     )

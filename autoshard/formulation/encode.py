@@ -224,7 +224,8 @@ def encode(
         table_of[type_] = tables.table(type_, layouts, check=step)
     special = {
         way_of(type_, link): tables.table(type_, by_type[type_], link.barred, link.local, link.role, link.travel)
-        for link in collected.links
+        for one in collected.links
+        for link in (one, *([one.taken_as_used] if one.as_used is not None else []))
         if not link.is_plain
         for type_ in (program.type_of(link.value),)
     }
@@ -256,9 +257,15 @@ def encode(
         table_of[type_] if link.is_plain else special[way_of(type_, link)]
         for type_, link in zip(types, collected.links, strict=True)
     ]
+    as_used = {
+        number: special[way_of(type_, link.taken_as_used)]
+        for number, (type_, link) in enumerate(zip(types, collected.links, strict=True))
+        if link.as_used is not None
+    }
+    made = making.of_all(collected.links, tables_of, as_used, check)
     edges = [
         Edge(link.source.node, link.target.node, costs_of)
-        for link, costs_of in zip(collected.links, making.of_all(collected.links, tables_of, check), strict=True)
+        for link, costs_of in zip(collected.links, made, strict=True)
         if costs_of is not None
     ]
     network = CostNetwork(

@@ -5,7 +5,7 @@ for the form its uses share; every use is an edge from the form to the node that
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
@@ -35,6 +35,8 @@ class Node:
     layouts: for INPUT, HUB, BOUNDARY, OUTPUT the layout of each state.
     copies: for HUB and BOUNDARY states whether the state is a copy beside its source (takes memory) or the same array
         (then the source must be in that layout). None for nodes where both are one.
+    defined_in: of a HUB, per state the layout in which the value must be defined, or None where it may be any: states
+        in which the form is gathered as it is used (`Schedule.as_used`). None for nodes without such states.
     costs: seconds per state. usages: (start, stop, bytes per state). priced: bytes per state that break ties between
         plans: those of definitions in memory and of copies, however long they are held.
     """
@@ -44,6 +46,7 @@ class Node:
     weight: float
     layouts: tuple[Layout, ...] = ()
     copies: np.ndarray | None = None
+    defined_in: tuple[Layout | None, ...] | None = None
     space: OpSpace | None = None
     op: int | None = None
     value: int | None = None
@@ -73,7 +76,9 @@ class Link:
 
     shares: the target's states that are no copies must equal the source's layout. barred: atoms over which there may be
     no collective on the way. local: atoms that no step on the way may move, not even a slice. role: of the value on
-    this way, where only a share of a collective's seconds counts. travel: what steps carry of it.
+    this way, where only a share of a collective's seconds counts. travel: what steps carry of it; as_used: to states of
+    a hub that say where the value is defined, where there are any. whole: a use that takes the value as it is, so that
+    it leaves such states in the layout of the definition alone.
     """
 
     value: int
@@ -86,6 +91,14 @@ class Link:
     local: frozenset[int] = frozenset()
     role: Role | None = None
     travel: Travel = PLAIN
+    as_used: Travel | None = None
+    whole: bool = False
+
+    @property
+    def taken_as_used(self) -> "Link":
+        """The link to states that say where the value is defined."""
+        assert self.as_used is not None
+        return replace(self, travel=self.as_used, as_used=None)
 
     @property
     def is_plain(self) -> bool:

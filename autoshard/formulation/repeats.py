@@ -303,7 +303,8 @@ def _alike(nodes: Sequence[Node], encoded: Encoded, a: int, b: int) -> bool:
         return x.space is y.space
     if x.copies is None or y.copies is None:
         return x.copies is y.copies and x.layouts == y.layouts
-    return x.layouts == y.layouts and bool(np.array_equal(x.copies, y.copies))
+    same = x.layouts == y.layouts and x.defined_in == y.defined_in
+    return same and bool(np.array_equal(x.copies, y.copies))
 
 
 def _quotient(network: CostNetwork, class_of: np.ndarray, count: int) -> CostNetwork:

@@ -119,7 +119,8 @@ class LocalInterpreter:
         if use in now.taken:
             return
         form = now.shared[value] if value in now.shared else now.values[value]
-        if self.order and self.is_argument_again(value, reshard):
+        is_as_defined = self.grid.platform == "tpu" and self.schedule.is_as_defined(value, reshard)
+        if is_as_defined or (self.order and self.is_argument_again(value, reshard)):
             now.taken[use] = now.values[value]  # not a slice of its shared form, which would be held for it
             return
         before, source = now.copies.get((value, reshard.steps), (None, None))

@@ -284,6 +284,7 @@ def build_model(
         program, mesh, analyses, stated=_by_target(problem), ties=ties,
         domains=Domains(mesh, shared.orders, shared.spaces, shared.apart), trips=problem.trips, reach=shared.reach,
         tile=problem.machine.profile.memory_tile, check=check,
+        as_used=all(r.most_reshards is None for r in problem.restrictions),
     ).run()  # fmt: skip
     restrict_nodes(collected, program, mesh, problem.restrictions, ties)
     for placements in fixed:

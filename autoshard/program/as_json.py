@@ -284,6 +284,7 @@ def schedule_to_json(schedule: Schedule) -> Json:
             {"op": u.op, "slot": u.slot, "region": u.region, "steps": _steps_to_json(r.steps)}
             for u, r in sorted(schedule.uses.items())
         ],
+        **({"as_used": sorted(schedule.as_used)} if schedule.as_used else {}),
     }
 
 
@@ -300,7 +301,7 @@ def schedule_from_json(data: Json, mesh: AtomMesh, program: Program) -> Schedule
     shared: dict[int, Reshard] = {}
     for key, steps in data["shared"].items():
         shared[int(key)] = _reshard(definitions[int(key)], _steps_from_json(steps), f"shared form of value {key}")
-    schedule = Schedule(mesh, placements, definitions, shared)
+    schedule = Schedule(mesh, placements, definitions, shared, as_used=frozenset(data.get("as_used", ())))
     for use in data["uses"]:
         where = Use(use["op"], use["slot"], use["region"])
         before = schedule.form_before_use(where.value_in(program)) if where.is_in(program) else None

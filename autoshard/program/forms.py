@@ -36,6 +36,7 @@ SCHEDULE_FORM: Form = {
     "definitions": {str: {"dims": [[int]], "unreduced": [int]}},
     "shared": {str: _STEPS},
     "uses": [{"op": int, "slot": int, "region": (int, None), "steps": _STEPS}],
+    "as_used?": [int],
 }
 
 _WORDS = {
@@ -81,7 +82,13 @@ def _is_of_kind(data: Any, form: Form) -> bool:
 
 
 def check_schedule(program: Program, schedule: Schedule) -> None:
-    """`InputError` unless outputs have forms, and ops that the planner places a list of known atoms for each factor."""
+    """`InputError` unless outputs have forms, values that are moved as used have shared ones that are gathered, and ops
+    that the planner places have a list of known atoms for each factor.
+    """
+    for value in sorted(schedule.as_used):
+        shared = schedule.shared.get(value)
+        if shared is None or not shared.target.is_gathered_from(shared.source):
+            raise InputError(f"plan: value {value} is said to be gathered as it is used, and has no gathered form")
     made = [k for k, v in enumerate(program.body.results) if program.values[v].origin is not Origin.LITERAL]
     if missing := {Use(PROGRAM, k) for k in made} - set(schedule.uses):
         raise InputError(f"plan: there is no form of the output of {min(missing)}")

@@ -184,6 +184,8 @@ class Schedule:
     uses: how each use gets what it wants; uses of literals are absent. A use of a region op's operand
         leads to the layout of the block argument it feeds (stacked operands of scan: with a leading
         uncut dimension); a use of a region's result leads to the layout that crosses the boundary.
+    as_used: values whose shared form is gathered as the ops that convert it take it (`Travels.converting`); all other
+        uses have it in the layout of its definition.
     """
 
     mesh: AtomMesh
@@ -191,11 +193,18 @@ class Schedule:
     definitions: dict[int, Layout] = field(default_factory=dict)
     shared: dict[int, Reshard] = field(default_factory=dict)
     uses: dict[Use, Reshard] = field(default_factory=dict)
+    as_used: frozenset[int] = frozenset()
 
     def form_before_use(self, value: int) -> Layout:
         """The layout that each use of `value` starts from: the shared form where there is one, else the definition."""
         shared = self.shared.get(value)
         return self.definitions[value] if shared is None else shared.target
+
+    def is_as_defined(self, value: int, reshard: Reshard) -> bool:
+        """Whether a use takes a value that is gathered as it is used (`as_used`) as it was defined, so that its slices
+        cost nothing: compilers that gather so, those of TPUs, have no array of the value's own type to slice.
+        """
+        return value in self.as_used and reshard.target == self.definitions[value]
 
 
 def operand_layouts(op: Op, placement: Placement) -> Sequence[Layout]:

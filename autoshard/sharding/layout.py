@@ -162,6 +162,16 @@ class Layout:
             dims.append(dim[:count])
         return Layout(tuple(dims), self.unreduced)
 
+    def is_gathered_from(self, other: "Layout") -> bool:
+        """Whether gathers alone lead here from another layout of the same tensor, and slices alone back to it.
+
+        >>> Layout(((0,), ())).is_gathered_from(Layout(((0, 1), (2,))))
+        True
+        """
+        if self.unreduced or other.unreduced or self == other:
+            return False
+        return all(mine == its[: len(mine)] for mine, its in zip(self.dims, other.dims, strict=True))
+
     def text(self, mesh: AtomMesh) -> str:
         """The layout with the names of its axes: ``[{"x"}, {}] unreduced={"y"}``."""
         dims = ", ".join("{" + mesh.axes_text(d) + "}" for d in self.dims)

@@ -11,6 +11,7 @@ from typing import Any
 from autoshard.costmodels import Machine, ProfileError
 from autoshard.errors import in_words
 from autoshard.verify.plan.apart import check_apart, products_apart
+from autoshard.verify.plan.as_used import check_as_used
 from autoshard.verify.plan.bound import check_bounds, taken_on_trust
 from autoshard.verify.plan.calls import Calls
 from autoshard.verify.plan.cost import Pricer, check_collectives, check_cost
@@ -130,6 +131,7 @@ def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:
 
     _guarded(findings, "statements", statements)
     pricer = Pricer(flow, machine)
+    _guarded(findings, "reshards", lambda: check_as_used(flow, pricer.loads, findings))
     rows = list(pricer.rows())
     _guarded(findings, "collectives", lambda: check_collectives(plan, flow, rows, findings))
     facts.append(f"{sum(row.kind in COLLECTIVES for row in rows)} collectives with their bytes, seconds and executions")

@@ -9,6 +9,7 @@ from typing import Any, Final
 from autoshard.costmodels import AxisPart, Machine
 from autoshard.costmodels.compiled import WorkKind
 from autoshard.verify.plan.apart import exceeds_chip, spills
+from autoshard.verify.plan.as_used import stays
 from autoshard.verify.plan.border import cuts
 from autoshard.verify.plan.flow import COLLECTIVES, Flow, Way
 from autoshard.verify.plan.host import copies
@@ -112,8 +113,11 @@ class Pricer:
         """Everything that takes time beside the ops, with its price."""
         flow, graph = self.flow, self.flow.graph
         for value, way in flow.shared.items():
-            yield from self._way(way, f"{flow.name(value)} for all its uses", graph.home[value].times, PROGRAM_OP)
+            where, times = f"{flow.name(value)} for all its uses", graph.home[value].times
+            yield from self._way(way, where, times, PROGRAM_OP, as_used=value in flow.as_used)
         for (op, slot, region), way in flow.uses.items():
+            if stays(flow, way):
+                continue
             if op == PROGRAM_OP:
                 yield from self._way(way, f"output {graph.output_names[slot]}", 1.0, op)
                 continue
@@ -166,9 +170,11 @@ class Pricer:
                 where = f"{inner.label} of the program's own shard_map"
                 yield Row(where, before, kind, atoms, size, seconds, times * op.times, inner.id, inner.source)
 
-    def _way(self, way: Way, where: str, times: float, op: int, source: str = "") -> Iterator[Row]:
+    def _way(
+        self, way: Way, where: str, times: float, op: int, source: str = "", as_used: bool = False
+    ) -> Iterator[Row]:
         for move in way.moves:
-            share = self.loads.carried(move.kind, way.value, op)
+            share = self.loads.carried(move.kind, way.value, op, as_used)
             before, after = (self.local_bytes(way.value, held) * share for held in (move.before, move.after))
             size, seconds = self.step(move.kind, move.atoms, before, after)
             runs_as = move.kind
@@ -180,7 +186,8 @@ class Pricer:
             behind = inf
             if move.kind == "all_gather":
                 beta = self.machine.alpha_beta(move.kind, self.parts(move.atoms))[1]
-                behind = self.loads.behind(move.kind, way.value, op, self.flow.mesh.group(move.atoms), beta)
+                group = self.flow.mesh.group(move.atoms)
+                behind = self.loads.behind(move.kind, way.value, op, group, beta, as_used)
             yield Row(where, way.value, move.kind, move.atoms, size, seconds, times, op, source, behind)
 
     def executions(self, exists: set[int]) -> Iterator[tuple[Node, Placed, set[int], float]]:

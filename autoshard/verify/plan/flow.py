@@ -44,8 +44,8 @@ class Flow:
     """Everything derived about layouts.
 
     placed: by op. defined: what devices hold of each value where it is made. shared: the reshard of a value before all
-    its uses. uses: the reshard before each use. ties: output slot -> input whose layout it has; replaced: those of them
-    whose input is donated.
+    its uses; as_used: values of which it is gathered as they are used. uses: the reshard before each use. ties: output
+    slot -> input whose layout it has; replaced: those of them whose input is donated.
     """
 
     graph: Graph
@@ -53,6 +53,7 @@ class Flow:
     placed: dict[int, Placed] = field(default_factory=dict)
     defined: dict[int, Holding] = field(default_factory=dict)
     shared: dict[int, Way] = field(default_factory=dict)
+    as_used: frozenset[int] = frozenset()
     uses: dict[UseKey, Way] = field(default_factory=dict)
     ties: dict[int, int] = field(default_factory=dict)
     replaced: dict[int, int] = field(default_factory=dict)
@@ -77,8 +78,8 @@ class Flow:
 
 def derive(plan: Any, graph: Graph, mesh: Atoms, findings: Findings) -> Flow:
     """Read the schedule and work out every layout; contradictions go to `findings`."""
-    flow = Flow(graph, mesh)
     schedule = plan["schedule"]
+    flow = Flow(graph, mesh, as_used=frozenset(schedule.get("as_used", ())))
     _definitions(flow, schedule["definitions"], findings)
     _placements(flow, schedule["placements"], findings)
     _shared(flow, schedule["shared"], findings)

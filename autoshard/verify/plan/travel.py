@@ -49,8 +49,17 @@ class Loads:
     def _uses(self, value: int, op: int) -> list[Node]:
         return [taker for taker in self._takers.get(value, []) if op in (PROGRAM_OP, taker.id)]
 
-    def carried(self, kind: str, value: int, op: int) -> float:
-        """The share of a value's bytes that a step of a kind carries around an op, or for all its uses."""
+    def converts(self, value: int) -> set[int]:
+        """The ops that convert a value as they take it, where there are several and it is needed as it is, too."""
+        takers, whole = self._takers.get(value, []), element_bytes(self.graph.values[value].dtype)
+        found = {taker.id for taker in takers if self._taken_as(value, taker, True) < whole} if self.narrows else set()
+        needed = value in self._kept or any(taker.id not in found for taker in takers)
+        return found if needed and len(found) >= 2 else set()
+
+    def carried(self, kind: str, value: int, op: int, as_used: bool = False) -> float:
+        """The share of a value's bytes that a step of a kind carries around an op, or for all its uses; `as_used`: for
+        the ops that convert it.
+        """
         if not self.narrows:
             return 1.0
         maker = self._makers.get(value)
@@ -58,6 +67,10 @@ class Loads:
             if all(self.graph.values[v].is_literal for v in maker.operands):
                 return 0.0
         whole = element_bytes(self.graph.values[value].dtype)
+        if as_used and kind in ("all_gather", "all_to_all"):
+            converts = self.converts(value)
+            those = [taker for taker in self._takers.get(value, []) if taker.id in converts]
+            return max([self._taken_as(value, taker, True) for taker in those], default=whole) / whole
         if kind not in ("all_gather", "all_to_all") or not whole or (op == PROGRAM_OP and value in self._kept):
             return 1.0
         return max([self._taken_as(value, taker, True) for taker in self._uses(value, op)], default=whole) / whole
@@ -94,13 +107,18 @@ class Loads:
             return max(lengths[:-1]) < 128
         return lengths[-1] * element_bytes(self.graph.values[value].dtype) % 512 > 0
 
-    def behind(self, kind: str, value: int, op: int, group: int, s_per_byte: float) -> float:
-        """Seconds of the matmuls that use what is gathered, their rows cut over the group, over those of the gather."""
-        load = s_per_byte * self.carried(kind, value, op) if kind == "all_gather" and self.limits else 0.0
+    def behind(
+        self, kind: str, value: int, op: int, group: int, s_per_byte: float, as_used: bool = False
+    ) -> float:  # fmt: skip
+        """Seconds of the matmuls that use what is gathered, their rows cut over the group, over those of the gather; of
+        the longest of them where it is gathered as they use it.
+        """
+        load = s_per_byte * self.carried(kind, value, op, as_used) if kind == "all_gather" and self.limits else 0.0
         size = self.graph.values[value].bytes
         if not load or not size:
             return inf
-        work_s = sum(self._matmuls_s(value, taker) for taker in self._uses(value, op))
+        each_s = {taker.id: self._matmuls_s(value, taker) for taker in self._uses(value, op)}
+        work_s = max(map(each_s.__getitem__, self.converts(value)), default=0.0) if as_used else sum(each_s.values())
         return work_s / size / (group * load)
 
     def _matmuls_s(self, value: int, op: Node) -> float:

@@ -1,0 +1,37 @@
+"""Values that are gathered as the ops that convert them take them: whether they may be, and what is left as it is."""
+
+from autoshard.verify.plan.flow import Flow, Way
+from autoshard.verify.plan.program import Findings
+from autoshard.verify.plan.travel import Loads
+
+
+def stays(flow: Flow, way: Way) -> bool:
+    """Whether a use of such a value has it as it is defined, so that nothing is sliced for it."""
+    return way.value in flow.as_used and way.end == flow.defined.get(way.value)
+
+
+def check_as_used(flow: Flow, loads: Loads, findings: Findings) -> None:
+    """Check every value that the schedule lists under ``as_used``: its shared form is gathered, several ops convert it,
+    and all that do not have it as it is defined.
+    """
+    for value in sorted(flow.as_used):
+        if value not in flow.graph.home or value not in flow.shared:
+            findings.add("reshards", f"value {value} is said to be gathered as it is used, but shares no form")
+            continue
+        converts, name = loads.converts(value), flow.name(value)
+        if not converts:
+            findings.add(
+                "reshards",
+                f"{name} is said to be gathered as it is used; on this machine no two ops convert it beside others",
+            )
+        if any(move.kind != "all_gather" for move in flow.shared[value].moves):
+            findings.add(
+                "reshards", f"{name} is said to be gathered as it is used, but its shared form is not gathered"
+            )
+        for use, way in flow.uses.items():
+            if way.value == value and use[0] not in converts and not stays(flow, way):
+                findings.add(
+                    "uses",
+                    f"{flow.use_name(use)}: {name} is gathered as others convert it, so it must arrive as it is "
+                    f"defined, {flow.defined[value].text(flow.mesh)}, not in {way.end.text(flow.mesh)}",
+                )
