@@ -1,6 +1,7 @@
 """Encoding a schedule: the assignment of a network that decodes to it (the inverse of `decode`)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from autoshard.formulation.model import Link, NodeKind
 from autoshard.formulation.repeats import Repeats
 from autoshard.program.schedule import Schedule
 from autoshard.sharding.layout import Layout
+from autoshard.sharding.steps import Reshard
 from autoshard.solver.network import IMPOSSIBLE
 
 
@@ -18,8 +20,12 @@ def assignment_of(
 ) -> tuple[int, ...] | None:
     """The assignment of the network (the quotient by repeated layers) that decodes to a schedule of the same program.
 
-    None where no assignment of the network does: another mesh, other statements, or repeats that differ.
+    None where no assignment of the network does: another mesh, other statements, or repeats that differ. On a machine
+    that gathers nothing as it is used, each use of what the schedule gathers so has a gather of its own: compilers that
+    gather so make them one.
     """
+    if any(collected.nodes[collected.form[v].node].defined_in is None for v in schedule.as_used if v in collected.form):
+        schedule = _gathered_apart(collected, schedule)
     wanted = _layouts(collected, schedule)
     if wanted is None:
         return None
@@ -56,6 +62,19 @@ def assignment_of(
         chosen.append(fitting[0])
     contracted = repeats.contract(chosen)
     return tuple(contracted) if repeats.expand(contracted) == chosen else None
+
+
+def _gathered_apart(collected: Collected, schedule: Schedule) -> Schedule:
+    """The schedule where each use that shares what is gathered as it is used gathers it for itself."""
+    uses = dict(schedule.uses)
+    for link in collected.links:
+        if link.use in uses and link.value in schedule.as_used:
+            defined, shared = schedule.definitions[link.value], schedule.shared[link.value]
+            its = uses[link.use]
+            steps = () if its.target == defined else (*shared.steps, *its.steps)
+            uses[link.use] = Reshard(defined, its.target, steps)
+    shared = {value: way for value, way in schedule.shared.items() if value not in schedule.as_used}
+    return replace(schedule, shared=shared, uses=uses, as_used=frozenset())
 
 
 def _moved(link: Link, schedule: Schedule) -> frozenset[int]:

@@ -4,7 +4,7 @@ A *tick* is a power of ten seconds, fine enough that the cheapest step of the pr
 rounding error of a plan is at most half a tick per node and edge and is part of the reported gap.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import floor, log10
@@ -190,6 +190,22 @@ class _Same:
         return self.known.setdefault((array.dtype.char, array.shape, array.tobytes()), array)
 
 
+def _special_tables(
+    links: Sequence[Link],
+    program: Program,
+    tables: ReshardTables,
+    by_type: Mapping[TensorType, Mapping[Layout, None]],
+) -> dict[object, ReshardTable]:
+    """The tables of links that are not plain, and of those to what is gathered as it is used: see `way_of`."""
+    out: dict[object, ReshardTable] = {}
+    for one in links:
+        type_ = program.type_of(one.value)
+        for link in (one,) if one.as_used is None else (one, one.taken_as_used):
+            if not link.is_plain and (way := way_of(type_, link)) not in out:
+                out[way] = tables.table(type_, by_type[type_], link.barred, link.local, link.role, link.travel)
+    return out
+
+
 def encode(
     collected: Collected,
     program: Program,
@@ -222,13 +238,7 @@ def encode(
         step = partial(check, "pricing reshards of tensor types", done, len(by_type))
         step()
         table_of[type_] = tables.table(type_, layouts, check=step)
-    special = {
-        way_of(type_, link): tables.table(type_, by_type[type_], link.barred, link.local, link.role, link.travel)
-        for one in collected.links
-        for link in (one, *([one.taken_as_used] if one.as_used is not None else []))
-        if not link.is_plain
-        for type_ in (program.type_of(link.value),)
-    }
+    special = _special_tables(collected.links, program, tables, by_type)
 
     least = sum(float(node.costs[k].min()) for node, k in zip(nodes, kept, strict=True) if len(k))
     least_s = 0.0
@@ -253,13 +263,14 @@ def encode(
         facets.append(shared.of(labels[keep]))
     making = EdgeTables(nodes, kept, ticks, factored=entries_of(collected, kept, program) > FACTORED_ENTRIES)
     types = [program.type_of(link.value) for link in collected.links]
-    tables_of = [
-        table_of[type_] if link.is_plain else special[way_of(type_, link)]
-        for type_, link in zip(types, collected.links, strict=True)
-    ]
+    plain = (
+        table_of[t] if link.is_plain else special[way_of(t, link)]
+        for t, link in zip(types, collected.links, strict=True)
+    )
+    tables_of = list(plain)
     as_used = {
-        number: special[way_of(type_, link.taken_as_used)]
-        for number, (type_, link) in enumerate(zip(types, collected.links, strict=True))
+        number: special[way_of(types[number], link.taken_as_used)]
+        for number, link in enumerate(collected.links)
         if link.as_used is not None
     }
     made = making.of_all(collected.links, tables_of, as_used, check)

@@ -67,6 +67,10 @@ class ConstrainedInterpreter(LocalInterpreter):
         """The array constrained to the target of a reshard; unchanged where the reshard has no steps."""
         return self.constrain(x, reshard.target) if reshard.steps else x
 
+    def is_as_defined(self, value: int, reshard: Reshard) -> bool:
+        """Wherever the plan says so: the partitioner makes a gather in the type of what reads it."""
+        return self.schedule.is_as_defined(value, reshard)
+
     def in_order(self, x: Any, value: int) -> Any:
         """The array itself: XLA has one order of the devices in a program."""
         return x

@@ -119,8 +119,7 @@ class LocalInterpreter:
         if use in now.taken:
             return
         form = now.shared[value] if value in now.shared else now.values[value]
-        is_as_defined = self.grid.platform == "tpu" and self.schedule.is_as_defined(value, reshard)
-        if is_as_defined or (self.order and self.is_argument_again(value, reshard)):
+        if self.is_as_defined(value, reshard) or (self.order and self.is_argument_again(value, reshard)):
             now.taken[use] = now.values[value]  # not a slice of its shared form, which would be held for it
             return
         before, source = now.copies.get((value, reshard.steps), (None, None))
@@ -134,6 +133,10 @@ class LocalInterpreter:
         else:
             now.taken[use] = self.reshard(form, reshard, value, use)
         now.copies[value, reshard.steps] = use.op, form
+
+    def is_as_defined(self, value: int, reshard: Reshard) -> bool:
+        """Whether a use has a value that is gathered as others use it as it is defined, and not as a slice of that."""
+        return self.grid.platform == "tpu" and self.schedule.is_as_defined(value, reshard)
 
     def is_argument_again(self, value: int, reshard: Reshard) -> bool:
         """Whether a reshard only slices the shared form of an argument of the program to what the argument is."""

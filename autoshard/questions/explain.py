@@ -59,7 +59,8 @@ class ExplainedValue:
     defined: the sharding it is made in (`sharding` where its uses share no other form). statements: those that pin it.
     origin: the op that makes it, with its place in the source; else input or constant. bytes: on one device, in
     `sharding`. readers: what uses it. moves: the steps on its way to its uses.
-    stage: what fixed it, in words. alternatives: other shardings that the statements leave, cheapest first.
+    stage: what fixed it, in words. alternatives: other shardings that the statements leave, cheapest first. as_used:
+    whether it is gathered in the type that some of its uses take (`Schedule.as_used`).
     """
 
     name: str
@@ -73,6 +74,7 @@ class ExplainedValue:
     moves: tuple[Move, ...]
     stage: str = ""
     alternatives: tuple[Alternative, ...] = ()
+    as_used: bool = False
 
     @property
     def seconds(self) -> float:
@@ -94,12 +96,14 @@ class ExplainedValue:
             ],
             "reshard_s": self.seconds, "stage": self.stage,
             "alternatives": [a.to_dict() for a in self.alternatives],
+            **({"as_used": True} if self.as_used else {}),
         }  # fmt: skip
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.sharding}", f"  {self.type}, {self.bytes} bytes on a device"]
         if self.defined != self.sharding:
-            lines.append(f"  made in {self.defined}, resharded once for all its uses")
+            for_whom = "the ops that convert it; all else has it as it is made" if self.as_used else "all its uses"
+            lines.append(f"  made in {self.defined}, resharded once for {for_whom}")
         lines += [f"  stated by {s}" for s in self.statements] or ["  no statement says so: the solver chose it"]
         lines += [f"  {self.stage}"] if self.stage else []
         lines.append(f"  {self.origin}")
@@ -178,7 +182,7 @@ def _value(plan: PlanRecord, value: int, maker: Op | None) -> ExplainedValue:
     return ExplainedValue(
         what.name, str(what.type), layout.text(schedule.mesh), defined.text(schedule.mesh), _bytes(plan, value, layout),
         _statements(plan, ("value", value)), _origin(plan, value, maker), tuple(readers),
-        tuple(_moves(plan, value, None)), _stage(plan, "values", value, maker),
+        tuple(_moves(plan, value, None)), _stage(plan, "values", value, maker), as_used=value in schedule.as_used,
     )  # fmt: skip
 
 
