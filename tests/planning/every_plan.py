@@ -143,9 +143,8 @@ class _Question:
 
     @cached_property
     def orders(self) -> list[tuple[int, ...]]:
-        """Orders of atoms within a dimension: the mesh's, those in which axes of other sizes change places, and those
-        in which what is stated may go on. Where statements name parts of axes, or are on another mesh, or there are
-        restrictions: all, and parts are axes.
+        """Orders of atoms within a dimension: those of the axes, all of them, and those in which what is stated may go
+        on. Where statements name parts of axes, or are on another mesh, or there are restrictions, parts are axes.
         """
         atoms = tuple(range(len(self.mesh.atoms)))
         stated = self.stated
@@ -154,12 +153,8 @@ class _Question:
             apart |= {name for name, own in self.mesh.atoms_of.items() if len(own) > 1}
         first = {atoms: None}
         cutting = self.axes(apart)
-        size = {own: self.mesh.size(own) for own in cutting}
         assert len(cutting) <= 3, "of more axes not all orders are tried"
-        for order in permutations(cutting):
-            like = [[own for own in axes if size[own] == n] for axes in (order, cutting) for n in sorted(size.values())]
-            if apart or like[: len(size)] == like[len(size) :]:
-                first[tuple(a for own in order for a in own)] = None
+        first |= {tuple(a for own in order for a in own): None for order in permutations(cutting)}
         for dim in (d for sharding in stated for d in sharding.dims if d.axes):
             first[tuple(a for ref in dim.axes for a in self.mesh.atoms_for(ref))] = None
         out = {(*begun, *(a for a in atoms if a not in begun)): None for begun in first}

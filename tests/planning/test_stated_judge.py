@@ -168,6 +168,10 @@ def test_statements_with_priorities_agree_with_exhaustive_search() -> None:
     assert found.count("too many") <= 10
 
 
+def test_axes_alike_that_are_cheaper_in_the_other_order_agree_with_exhaustive_search() -> None:
+    assert judge(100_026) == "stages"
+
+
 def test_memory_limits_agree_with_exhaustive_search() -> None:
     found = [judge_memory(seed) for seed in range(60)]
     assert found.count("no room") >= 3
