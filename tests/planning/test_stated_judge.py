@@ -117,7 +117,9 @@ def judge(seed: int, most_ops: int, levels: Sequence[int] = (0, 0, 1, 2)) -> str
         try:
             found = exhaustive(bare, pins, fixed=fixed)
             assert abs(stage.cost_s - found) <= slack, (seed, number)
-            assert stage.status == "optimal" and stage.bound_s <= found + slack
+            # the plan of a later stage may cost less by what is rounded; the bound was rounded with its own stage
+            assert stage.status == "optimal" or stage.cost_s - stage.bound_s <= 2 * decision.rounding_s
+            assert stage.bound_s <= found + slack
             # an optimum has what the stage fixed
             fixed.append(fixed_of(stage, problem.mesh))
             if not last:
