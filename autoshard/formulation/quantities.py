@@ -146,10 +146,10 @@ class Quantities:
         while True:
             nodes, joints = self._joints(parts)
             counts = [len(first) for _, first in joints]
-            largest = max(range(len(parts)), key=lambda k: (parts[k].ids.size, -k))
-            if prod(counts) <= MOST_CELLS or len(parts[largest].nodes) < 2:
+            several = [q for q in parts if len(q.nodes) > 1]
+            if prod(counts) <= MOST_CELLS or not several:
                 break
-            whole = parts[largest]
+            whole = max(several, key=lambda q: q.ids.size)
             said = self.cut(whole)
             parts = [said if q is whole else q for q in parts]
         met = self._met(parts, nodes, joints)
