@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autoshard.costs.manual import body_trips
-from autoshard.errors import UnsupportedError
 from autoshard.formulation.holding import holds, keep_operand
 from autoshard.formulation.model import Node, NodeKind, Port
 from autoshard.program.program import Op
@@ -16,9 +15,6 @@ from autoshard.sharding.layout import Layout
 
 if TYPE_CHECKING:
     from autoshard.formulation.collect import Collector
-
-_PMAP_AXIS = "_internal_pmap_axis_name"
-"""How JAX calls the axis of a `jax.pmap` that was given no name."""
 
 
 def stack(layout: Layout) -> Layout:
@@ -179,16 +175,4 @@ def manual(collector: "Collector", op: Op, weight: float) -> None:
 
 
 def _named(collector: "Collector", op: Op, names: Sequence[Sequence[str]]) -> Layout:
-    missing = sorted({a for d in names for a in d} - set(collector.mesh.mesh.axis_names))
-    if missing == [_PMAP_AXIS]:
-        raise UnsupportedError(
-            f"{op.source}: jax.pmap in the program cuts by an axis without a name; plan the function in it with "
-            "jax.vmap in the place of jax.pmap, or name the axis, jax.pmap(f, axis_name='data'), and plan on the mesh "
-            "{'data': N} of its N devices"
-        )
-    if missing:
-        raise UnsupportedError(
-            f"{op.source}: a shard_map in the program uses mesh axes {missing}, which the planning mesh "
-            f"{collector.mesh.mesh} does not have; give the plan a mesh with these axes"
-        )
     return Layout(tuple(tuple(a for name in d for a in collector.mesh.atoms_for(AxisRef(name))) for d in names))

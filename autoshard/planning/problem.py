@@ -9,9 +9,12 @@ from autoshard.costs.exposure import Objective, Weights
 from autoshard.errors import UnsupportedError
 from autoshard.placements.atoms import choose_atoms
 from autoshard.planning.parts import Parts, check_sub_axes, cuts_of, cuts_stated, parts_of_axes
-from autoshard.program.program import Program
+from autoshard.program.program import Op, Program
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.mesh import Mesh
+
+_PMAP_AXIS = "_internal_pmap_axis_name"
+"""How JAX calls the axis of a `jax.pmap` that was given no name."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,8 @@ class Problem:
     ) -> "Problem":
         """The problem on the refined mesh: axes are split as statements and `sub_axes` say, as the meshes are that
         statements are on (`planning.parts`), and as the program needs; with an empty `sub_axes` as statements say only.
-        Raises `InputError` where these do not fit together, `UnsupportedError` where an axis is split that a
-        `shard_map` of the program runs over.
+        Raises `InputError` where these do not fit together, `UnsupportedError` where a `shard_map` of the program runs
+        over an axis that is split, or that the mesh lacks or has in another size.
         """
         whole = sub_axes is not None and not sub_axes
         manual = {name for op, _ in program.walk() if op.kind == "shard_map" for name, _ in op.attrs["mesh_axes"]}
@@ -116,15 +119,37 @@ class Problem:
 
 
 def _check_shard_maps(program: Program, mesh: AtomMesh, cuts: Mapping[str, Mapping[int, str]]) -> None:
-    """Raise where an axis is split that a `shard_map` of the program runs over: its body names the whole axis. cuts:
-    the statements that split axes (`cuts_stated`).
+    """Raise where a `shard_map` of the program runs over an axis that the mesh lacks, has in another size or splits:
+    its body is written for the whole axis. cuts: the statements that split axes (`cuts_stated`).
     """
     for op in (op for op, _ in program.walk() if op.kind == "shard_map"):
+        _check_axes(op, mesh.mesh)
         for name, _ in op.attrs["mesh_axes"]:
-            parts = [mesh.names[a] for a in mesh.atoms_of.get(name, ())]
+            parts = [mesh.names[a] for a in mesh.atoms_of[name]]
             if len(parts) > 1:
                 raise UnsupportedError(
                     f"the shard_map at {op.source} runs over axis {name!r}, which statements or sub_axes split into "
                     f"{parts}; state whole axes there, or write the shard_map over axes that are these parts"
                     + "".join(f"\n  {words}" for words in dict.fromkeys(cuts.get(name, {}).values()))
                 )
+
+
+def _check_axes(op: Op, mesh: Mesh) -> None:
+    missing = sorted(name for name, _ in op.attrs["mesh_axes"] if name not in mesh.axis_names)
+    if missing == [_PMAP_AXIS]:
+        raise UnsupportedError(
+            f"{op.source}: jax.pmap in the program cuts by an axis without a name; plan the function in it with "
+            "jax.vmap in the place of jax.pmap, or name the axis, jax.pmap(f, axis_name='data'), and plan on the mesh "
+            "{'data': N} of its N devices"
+        )
+    if missing:
+        raise UnsupportedError(
+            f"{op.source}: a shard_map in the program uses mesh axes {missing}, which the planning mesh {mesh} does "
+            "not have; give the plan a mesh with these axes"
+        )
+    for name, size in op.attrs["mesh_axes"]:
+        if mesh.axis_size(name) != size:
+            raise UnsupportedError(
+                f"the shard_map at {op.source} runs over axis {name!r} of size {size}, the planning mesh is {mesh}; "
+                "plan on the mesh of the shard_map"
+            )

@@ -12,7 +12,14 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from autoshard import interrupts
 from autoshard.costmodels.machine import Machine
-from autoshard.errors import AutoshardError, InfeasibleError, InputError, NotFoundError, OutOfTimeError
+from autoshard.errors import (
+    AutoshardError,
+    InfeasibleError,
+    InputError,
+    NotFoundError,
+    OutOfTimeError,
+    UnsupportedError,
+)
 from autoshard.plan_record import MeshPoint, MeshSearched, MeshTried, PlanRecord
 from autoshard.planning import Decision, Problem, build_model, decide
 from autoshard.planning.memory_cap import memory_cap
@@ -82,7 +89,8 @@ def search_mesh(
     strategies). tighter: whether searches within less memory than the best plan takes add points to the frontier.
 
     Raises `InfeasibleError` where it is proved that no mesh has a plan, `NotFoundError` where no plan was found and
-    that is not proved for every mesh, `OutOfTimeError` where the time ended before any plan was found.
+    that is not proved for every mesh, `OutOfTimeError` where the time ended before any plan was found,
+    `UnsupportedError` where the program can be planned on none of them.
     """
     with interrupts.noticed() as ctrl_c:
         run = _Search(ask, solve, options, names_count, solver_memory, ctrl_c)
@@ -142,6 +150,7 @@ class _Search(Generic[P]):
         self.twins: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.looked: tuple[Sizes, Decision] | None = None  # the best of the first look
         self.best: P | None = None
+        self.unsupported: list[UnsupportedError] = []  # meshes that a `shard_map` of the program is not for
 
     def of(self, sizes: Sizes) -> MeshTried:
         """The record of a mesh; a mesh that differs from another in names only has the figures of that one."""
@@ -173,8 +182,9 @@ class _Search(Generic[P]):
                 self.tried[_key(sizes)] = self._look(sizes, problem, None, share)
             except OutOfTimeError as error:
                 self.tried[_key(sizes)] = _tried(sizes, _without(error), reason=str(error))
-            except (InfeasibleError, InputError) as error:
+            except (InfeasibleError, InputError, UnsupportedError) as error:
                 self.tried[_key(sizes)] = _tried(sizes, "cannot be", reason=str(error))
+                self.unsupported += [error] if isinstance(error, UnsupportedError) else []
 
     def _look(self, sizes: Sizes, problem: Problem, limit: int | None, share: float) -> MeshTried:
         model = build_model(
@@ -252,6 +262,8 @@ class _Search(Generic[P]):
         return replace(best, notes=(*best.notes, note), run={**best.run, "interrupted": True})
 
     def _nothing(self) -> NoReturn:
+        if self.tried and len(self.unsupported) == len(self.tried):
+            raise self.unsupported[0]
         late = [t for t in self.tried.values() if t.status == "out of time"]
         if late:
             raise OutOfTimeError(

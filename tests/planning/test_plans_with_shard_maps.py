@@ -83,3 +83,37 @@ def test_parts_of_an_axis_that_a_shard_map_runs_over_are_refused(stated: dict[st
     f = jax.shard_map(lambda a: a * jax.lax.axis_index("x"), mesh=mesh, in_specs=P("x"), out_specs=P("x"))
     with pytest.raises(UnsupportedError, match=r"runs over axis 'x', which statements or sub_axes split into \['x:"):
         plan(lambda a: f(a * 2), f32(16, 16), mesh={"x": 4}, hardware="h100", **stated)
+
+
+@pytest.mark.parametrize("mesh", [{"x": 4, "y": 2}, {"x": 2, "y": 2, "z": 2}, {"x": 8, "y": 1}], ids=str)
+def test_an_axis_of_another_size_than_the_shard_maps_is_refused_before_anything_is_searched(
+    mesh: dict[str, int],
+) -> None:
+    """The plan could not run, and its seconds would be those of blocks that no device holds."""
+    with pytest.raises(UnsupportedError, match=r"runs over axis '[xy]' of size [24], the planning mesh is"):
+        plan(total, f32(64, 128), f32(128, 32), mesh=mesh, hardware="tpu_v5e")
+
+
+def test_an_axis_that_only_the_body_of_a_shard_map_names_is_refused_where_the_mesh_lacks_it() -> None:
+    summed = local(lambda a: jax.lax.psum(a, "y"), P("x"), P("x"))
+    with pytest.raises(UnsupportedError, match=r"uses mesh axes \['y'\], which the planning mesh"):
+        plan(lambda a: summed(a) * 2, f32(64, 128), mesh={"x": 2}, hardware="tpu_v5e")
+
+
+def test_sizes_of_a_mesh_that_are_searched_are_those_of_the_shard_map() -> None:
+    found = plan(total, f32(64, 128), f32(128, 32), mesh={"devices": 8, "axes": ["x", "y"]}, hardware="tpu_v5e")
+    assert found.mesh_search is not None
+    assert [t.mesh for t in found.mesh_search.tried if t.status != "cannot be"] == [AXES]
+    assert check_plan(json.loads(json.dumps(found.to_dict()))).ok
+
+
+def test_a_search_of_sizes_without_any_that_the_shard_map_is_for_is_refused_in_the_same_words() -> None:
+    with pytest.raises(UnsupportedError, match=r"runs over axis '[xy]' of size [24], the planning mesh is"):
+        plan(total, f32(64, 128), f32(128, 32), mesh={"devices": 4, "axes": ["x", "y"]}, hardware="tpu_v5e")
+
+
+def test_the_checker_finds_a_shard_map_for_another_mesh() -> None:
+    data = json.loads(json.dumps(plan(total, f32(64, 128), f32(128, 32), mesh=AXES, hardware="tpu_v5e").to_dict()))
+    (op,) = (op for op in data["program"]["body"]["ops"] if op["kind"] == "shard_map")
+    op["attrs"]["mesh_axes"] = [["x", 2], ["y", 2]]
+    assert "is for 2 devices along 'y', not 4" in "\n".join(map(str, check_plan(data).findings))

@@ -332,7 +332,10 @@ def _feeding(op: Node, region: int, arg: int) -> int:
 
 
 def _manual(flow: Flow, op: Node, findings: Findings) -> None:
-    """Check that operands and results of a user's shard_map have the layouts that the user wrote."""
+    """Check that a user's shard_map is for axes of this mesh, and has what it takes and gives where the user wrote."""
+    for name, size in op.attrs["mesh_axes"]:
+        if flow.mesh.whole.get(name) != size:
+            findings.add("layouts", f"{op.label} is for {size} devices along {name!r}, not {flow.mesh.whole.get(name)}")
     for k, value in enumerate(op.operands):
         wanted = _named(flow, value, op.attrs["in_names"][k], findings, op)
         _arrives(flow, (op.id, k, -1), wanted, "the shard_map is written for", findings)
