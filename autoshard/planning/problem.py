@@ -85,7 +85,7 @@ class Problem:
         parts = parts_of_axes(pins, restrictions, mesh, len(program.ops), may_cut)
         stated = {**parts.named, **parts.apart}
         atoms = AtomMesh.split(mesh, stated) if whole else choose_atoms(program, mesh, sub_axes, stated)
-        _check_shard_maps(program, atoms, cuts)
+        check_shard_maps(program, atoms, cuts)
         return Problem(
             program, atoms, machine, tuple(pins), memory_limit, trips, share_repeats, tuple(groups),
             tuple(restrictions), host_limit, device_limit,
@@ -118,7 +118,7 @@ class Problem:
         return replace(self, by_name=by_name)
 
 
-def _check_shard_maps(program: Program, mesh: AtomMesh, cuts: Mapping[str, Mapping[int, str]]) -> None:
+def check_shard_maps(program: Program, mesh: AtomMesh, cuts: Mapping[str, Mapping[int, str]]) -> None:
     """Raise where a `shard_map` of the program runs over an axis that the mesh lacks, has in another size or splits:
     its body is written for the whole axis. cuts: the statements that split axes (`cuts_stated`).
     """

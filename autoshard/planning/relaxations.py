@@ -20,7 +20,7 @@ from autoshard.planning.decide import decide
 from autoshard.planning.least_memory import LeastMemory, Tensor
 from autoshard.planning.model import build_model, collect_loosely
 from autoshard.planning.parts import cuts_stated, split_at
-from autoshard.planning.problem import Problem
+from autoshard.planning.problem import Problem, check_shard_maps
 from autoshard.planning.subsets import MinimalSet, Subsets
 from autoshard.search_options import SearchOptions
 from autoshard.sharding.mesh import Mesh
@@ -196,7 +196,7 @@ def _axis(problem: Problem, axis: str, limit: int, bound: int, searches: _Search
 
 def _with_sizes(problem: Problem, larger: dict[str, int]) -> _Try | None:
     """The problem with other sizes of axes; None where the machine has no such mesh or the statements cannot hold on
-    it, as those on another mesh that name parts of axes do not.
+    it, as those on another mesh that name parts of axes and a `shard_map` of the program do not.
     """
     mesh = problem.mesh.mesh
     sizes = {name: larger.get(name, mesh.axis_size(name)) for name in mesh.axis_names}
@@ -206,6 +206,7 @@ def _with_sizes(problem: Problem, larger: dict[str, int]) -> _Try | None:
         cuts = cuts_stated(here, problem.restrictions, Mesh.from_dict(sizes))
         stated = {name: split_at((sizes[name], *ends)) for name, ends in cuts.items()}
         atoms = choose_atoms(problem.program, Mesh.from_dict(sizes), {}, stated)
+        check_shard_maps(problem.program, atoms, cuts)
         return _Try.of(replace(problem, mesh=atoms, machine=machine))
     except (AutoshardError, ProfileError):
         return None

@@ -117,3 +117,11 @@ def test_the_checker_finds_a_shard_map_for_another_mesh() -> None:
     (op,) = (op for op in data["program"]["body"]["ops"] if op["kind"] == "shard_map")
     op["attrs"]["mesh_axes"] = [["x", 2], ["y", 2]]
     assert "is for 2 devices along 'y', not 4" in "\n".join(map(str, check_plan(data).findings))
+
+
+def test_no_larger_axis_is_said_to_make_room_where_a_shard_map_runs_over_it() -> None:
+    """What its blocks would hold there is not known: it is written for the axis as it is."""
+    with pytest.raises(InfeasibleError) as refused:
+        plan(total, f32(64, 128), f32(128, 4096), mesh={**AXES, "z": 2}, hardware="tpu_v5e", memory_limit=60_000)
+    axes = [r["text"] for r in refused.value.facts["relaxations"] if r["kind"] == "axis"]
+    assert [text.split(" of ")[0] for text in axes] == ["a mesh axis z"]
