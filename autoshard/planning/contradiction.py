@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from autoshard.costs.memory import headroom
+from autoshard.deadline import Deadline
 from autoshard.errors import InfeasibleError, NotFoundError
 from autoshard.planning.axis_orders import limits_of_refusals
 from autoshard.planning.least_memory import Least, Tensor
@@ -34,24 +35,26 @@ def contradiction(
 
     proved: whether the caller has proof that none exists; without it bounds on memory may still prove it, and else the
     answer is that none was found. achieved_bytes: the lowest peak of the plans that were seen. reason: what the search
-    said. seconds: what searches for what would make room may take together, where that is limited.
+    said. seconds: what searches for the smallest set and for what would make room may take together, where that is
+    limited; the former have half of it.
     """
-    subsets = Subsets(problem)
+    until = Deadline.after(seconds)
+    subsets = Subsets(problem, until.left(0.5))
     if not proved and not subsets.surely_none:
-        return _none_found(problem, subsets, achieved_bytes, reason, seconds)
-    error = _none(problem, subsets, achieved_bytes, reason, seconds)
+        return _none_found(problem, subsets, achieved_bytes, reason, until)
+    error = _none(problem, subsets, achieved_bytes, reason, until)
     error.args = ("\n".join((str(error), *limits_of_refusals(problem))),)
     return error
 
 
 def _none(
-    problem: Problem, subsets: Subsets, achieved_bytes: int | None, reason: str, seconds: float | None
+    problem: Problem, subsets: Subsets, achieved_bytes: int | None, reason: str, until: Deadline
 ) -> InfeasibleError:
     """Proved: which statements are at odds, and with the memory limit what would make room."""
     smallest = subsets.smallest()
     cited = [problem.statements[n].cited for n in smallest.statements]
     if smallest.with_limit:
-        return _memory(problem, subsets, smallest, cited, achieved_bytes, seconds)
+        return _memory(problem, subsets, smallest, cited, achieved_bytes, until)
     if not cited:
         return InfeasibleError(f"no plan exists (proved): {reason or 'nothing satisfies all that is stated'}")
     head = (
@@ -85,12 +88,12 @@ def _unsettled(smallest: MinimalSet) -> list[str]:
 
 def _memory(
     problem: Problem, subsets: Subsets, smallest: MinimalSet, cited: Sequence[str], achieved: int | None,
-    seconds: float | None,
+    until: Deadline,
 ) -> InfeasibleError:  # fmt: skip
     words = limit_words(problem)
     least = subsets.least((*smallest.statements, subsets.limit_number))
     fullest, there = fullest_point(problem, subsets, (*smallest.statements, subsets.limit_number))
-    helping = relaxations(problem, subsets, smallest, achieved, seconds)
+    helping = relaxations(problem, subsets, smallest, achieved, until.left())
     achieved = _lowest(achieved, helping)
     if cited:
         what = "this statement" if len(cited) == 1 else f"these {len(cited)} statements"
@@ -105,7 +108,7 @@ def _memory(
 
 
 def _none_found(
-    problem: Problem, subsets: Subsets, achieved: int | None, reason: str, seconds: float | None
+    problem: Problem, subsets: Subsets, achieved: int | None, reason: str, until: Deadline
 ) -> NotFoundError:
     """No proof, so no statement is accused; what makes room is looked for all the same."""
     if problem.memory_limit is None:
@@ -116,7 +119,7 @@ def _none_found(
         )
     everything = tuple(range(len(problem.statements)))
     fullest, there = fullest_point(problem, subsets, everything)
-    helping = relaxations(problem, subsets, MinimalSet(everything[:MOST_DROPPED], True, False), achieved, seconds)
+    helping = relaxations(problem, subsets, MinimalSet(everything[:MOST_DROPPED], True, False), achieved, until.left())
     achieved = _lowest(achieved, helping)
     lines = [none_within(limit_words(problem), problem.memory_limit, achieved, fullest.bytes, reason)]
     lines += [*_held(fullest, there), *_room(problem, helping), "or search with more effort or time"]

@@ -22,6 +22,8 @@ from autoshard.solver.solution import Stopped
 
 SEARCH_S = 12.0
 """Seconds that all searches for plans under subsets may take together."""
+LEAST_S = 0.5
+"""Seconds that one of them has in any case."""
 
 
 @dataclass(frozen=True)
@@ -38,16 +40,19 @@ class MinimalSet:
 
 
 class Subsets:
-    """Subsets of a problem's statements; number ``len(problem.statements)`` stands for the memory limit."""
+    """Subsets of a problem's statements; number ``len(problem.statements)`` stands for the memory limit.
 
-    def __init__(self, problem: Problem) -> None:
+    seconds: what all searches may take together, where that is less than `SEARCH_S`.
+    """
+
+    def __init__(self, problem: Problem, seconds: float | None = None) -> None:
         self.problem = problem
         self.limit_number = len(problem.statements)
         self.loose: Loose
         self.loose, liveness = collect_loosely(problem)
         self.memory = LeastMemory(self.loose, liveness)
         self.settled = True
-        self._left_s = SEARCH_S
+        self._left_s = SEARCH_S if seconds is None else min(SEARCH_S, seconds)
         self._known: dict[tuple[int, ...], bool] = {}
         self._masks: dict[tuple[int, ...], Masks] = {}
 
@@ -125,11 +130,14 @@ class Subsets:
         )
 
     def _plan_exists(self, part: Problem) -> bool:
+        deadline = Deadline.after(max(LEAST_S, self._left_s))
         try:
-            model = build_model(part)
+            model = build_model(part, deadline=deadline)
+            possible = may_hold(model, deadline)
         except InfeasibleError:
             return False
-        possible = may_hold(model)
+        except OutOfTimeError:
+            possible = None
         if possible is None:
             self.settled = False
             return True
@@ -138,7 +146,7 @@ class Subsets:
         if part.memory_limit is None:
             return True
         try:
-            hard = SearchOptions().rougher(0.5, 0.3).within(max(0.5, self._left_s))
+            hard = SearchOptions().rougher(0.5, 0.3).within(deadline.left(least=LEAST_S))
             if decide(model, hard).interrupted:
                 raise KeyboardInterrupt
         except InfeasibleError:
@@ -148,17 +156,17 @@ class Subsets:
         return True
 
 
-def may_hold(model: Model) -> bool | None:
+def may_hold(model: Model, deadline: Deadline) -> bool | None:
     """Whether the model has an assignment at all, memory apart: costs do not count, only what is forbidden.
 
-    None where that could not be found out in `SEARCH_S`.
+    None where that could not be found out in time.
     """
     from autoshard.solver import solve
 
     bare = without_costs(model.with_limit(None))
     if not bare.edges and bare.usage_limit is None:
         return all((c < IMPOSSIBLE).any() for c in bare.costs)
-    solution = solve(bare, effort=0.3, gap=1.0, deadline=Deadline.after(SEARCH_S))
+    solution = solve(bare, effort=0.3, gap=1.0, deadline=deadline)
     if solution.stopped is Stopped.INTERRUPT:
         raise KeyboardInterrupt
     return None if solution.status == "unknown" else solution.status != "infeasible"

@@ -1,6 +1,7 @@
 """Planted contradictions: the set that is told is minimal, and the planted one where that is the only one."""
 
 from collections.abc import Sequence
+from math import inf
 from random import Random
 from typing import Any
 
@@ -10,13 +11,16 @@ import pytest
 from jax.ad_checkpoint import checkpoint_name
 from plan_cases import f32, gradient, mlp
 
-from autoshard import AxisOnly, MaxReshards, NoCollective, Pin, Replicated, SameSharding
+from autoshard import AxisOnly, MaxReshards, NoCollective, Pin, Replicated, SameSharding, plan
 from autoshard.api.verbs import Constraint, ask
+from autoshard.deadline import Deadline
 from autoshard.errors import InfeasibleError, NotFoundError
 from autoshard.frontends.jax.function import trace
-from autoshard.planning import answer, build_model, check_room, decide
-from autoshard.planning.subsets import may_hold
+from autoshard.planning import Decision, Model, answer, build_model, check_room, decide, subsets
+from autoshard.planning.answer import EXPLAINING_SHARE
+from autoshard.planning.subsets import SEARCH_S, may_hold
 from autoshard.program.program import Program
+from autoshard.search_options import SearchOptions
 
 AXES = {"x": 2, "y": 2}
 
@@ -90,7 +94,9 @@ def can_hold(program: Program, statements: Sequence[Constraint], mesh: Sizes, li
         model = build_model(asked.problem)
         check_room(model)
         if len(program.ops) > 60:
-            return may_hold(model)
+            found = may_hold(model, Deadline.after(SEARCH_S))
+            assert found is not None, "not settled in time"
+            return found
         decide(model)
     except (InfeasibleError, NotFoundError):
         return False
@@ -264,3 +270,25 @@ def test_what_is_kept_for_the_backward_pass_is_told_as_something_to_recompute() 
         answer(build_model(ask(program, mesh={"x": 2}, hardware="tpu_v5e", memory_limit=500_000).problem))
     kept = [r for r in caught.value.facts["relaxations"] if r["kind"] == "recompute"]
     assert kept and kept[0]["least_bytes"] < caught.value.facts["least_bytes"]
+
+
+def test_searches_for_the_smallest_set_keep_within_half_of_the_time_for_explaining(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A time limit is about all of planning: what explains a refusal has no twelve seconds of its own."""
+    left: list[float] = []
+
+    def spied(model: Model, options: SearchOptions) -> Decision:
+        left.append(options.deadline.left() or inf)
+        return decide(model, options)
+
+    monkeypatch.setattr(subsets, "decide", spied)
+    stated = [Pin("w1", '[{"x"}, {}]'), Pin("out", "[{}, {}]")]
+    specs = f32(64, 128), f32(128, 64), f32(32, 64)
+    with pytest.raises(InfeasibleError):
+        plan(
+            mlp, *specs, mesh={"x": 2, "y": 2}, hardware="tpu_v5e",
+            constraints=stated, memory_limit=36_000, time_limit=6,
+        )  # fmt: skip
+    assert len(left) > 1
+    assert EXPLAINING_SHARE * 6 / 2 >= left[0] > left[1]
