@@ -94,8 +94,12 @@ def local_sizes(rule: ShardingRule, shards: np.ndarray) -> np.ndarray:
 
 def local_elements(tensor: TensorFactors, sizes: np.ndarray) -> np.ndarray:
     """[placement] number of elements of one tensor on one device."""
-    factors = [f for dim in tensor for f in dim]
-    return sizes[:, factors].prod(axis=1).astype(np.float64) if factors else np.ones(len(sizes))
+    return _product([f for dim in tensor for f in dim], sizes)
+
+
+def _product(factors: Sequence[int], sizes: np.ndarray) -> np.ndarray:
+    """[placement] product of the sizes of some factors; in floats, since that of many large ones exceeds 64 bits."""
+    return sizes[:, list(factors)].prod(axis=1, dtype=np.float64)
 
 
 def element_bytes(program: Program, value: int) -> float:
@@ -120,15 +124,14 @@ def local_flops(op: Op, program: Program, sizes: np.ndarray) -> np.ndarray:
     if "work" in op.attrs:
         return (op.attrs["work"]["flop"] or 0.0) * share_of_kernel(rule, sizes)
     if kind == "dot_general":
-        return 2.0 * sizes.prod(axis=1).astype(np.float64)
+        return 2.0 * _product(range(sizes.shape[1]), sizes)
     if kind in ("ragged_dot", "ragged_dot_general"):
         # every row meets one group's matrix: rows x contraction x columns, whatever the number of groups
         rows_columns = {f for d in rule.results[0] for f in d} | {f for d in rule.operands[0] for f in d}
-        return 2.0 * sizes[:, sorted(rows_columns)].prod(axis=1).astype(np.float64)
+        return 2.0 * _product(sorted(rows_columns), sizes)
     if kind == "conv_general_dilated":
         # each output element sums over the kernel's elements of one output channel
-        channels = _conv_output_features(op, program)
-        return 2.0 * result() * operand(1) / np.maximum(channels(sizes), 1.0)
+        return 2.0 * result() * operand(1) / np.maximum(_product(_output_features(rule), sizes), 1.0)
     if kind.startswith(("reduce_window", "select_and")):
         window = op.attrs.get("window", ())
         return result() * float(prod(window) if window else 1)
@@ -145,18 +148,15 @@ def local_flops(op: Op, program: Program, sizes: np.ndarray) -> np.ndarray:
     return sum((result(k) for k in range(len(op.results))), 0.0 * ones) * _PER_ELEMENT.get(kind, 1.0)
 
 
-def _conv_output_features(op: Op, program: Program) -> Callable[[np.ndarray], np.ndarray]:
-    """Local number of output features of a convolution: the factors its kernel shares with its result only."""
-    assert op.rule is not None
-    kernel = {f for d in op.rule.operands[1] for f in d}
-    out = {f for d in op.rule.results[0] for f in d}
-    shared = sorted(kernel & out)
-    return lambda sizes: sizes[:, shared].prod(axis=1).astype(np.float64) if shared else np.ones(len(sizes))
+def _output_features(rule: ShardingRule) -> list[int]:
+    """The output features of a convolution: the factors that its kernel shares with its result."""
+    return sorted({f for d in rule.operands[1] for f in d} & {f for d in rule.results[0] for f in d})
 
 
 def _matrix(op: Op, program: Program) -> float:
+    """Elements of one matrix of an op's result; 1 where it has none."""
     shape = program.type_of(op.results[0]).shape
-    return float(prod(shape[-2:])) if len(shape) >= 2 else 1.0
+    return float(max(1, prod(shape[-2:]))) if len(shape) >= 2 else 1.0
 
 
 def _cubic(coefficient: float) -> Callable[[Sequence[int]], float]:

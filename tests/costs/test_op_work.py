@@ -57,6 +57,18 @@ def test_a_matmul_is_two_flop_per_cell_of_its_iteration_space() -> None:
     assert flops(op, program) == 2 * 8 * 32 * 16
 
 
+@pytest.mark.parametrize(("batch", "side"), [(2**9, 2**18), (2**10, 2**18), (1, 2**22)])
+def test_matmuls_beyond_whole_numbers_of_64_bits_have_their_flop(batch: int, side: int) -> None:
+    array = f32(batch, side, side)
+    op, program = single(jnp.matmul, array, array, kind="dot_general")
+    assert flops(op, program) == 2.0 * batch * side**3 > 2.0**63
+
+
+def test_a_factorisation_of_matrices_without_elements_is_no_work() -> None:
+    op, program = single(jnp.linalg.cholesky, f32(4, 0, 0), kind="cholesky")
+    assert flops(op, program) == 0
+
+
 @pytest.mark.parametrize("factor", ["i", "j", "k"])
 def test_cutting_any_factor_of_a_matmul_divides_its_work(factor: str) -> None:
     op, program = single(lambda x, w: x @ w, f32(8, 32), f32(32, 16), kind="dot_general")
