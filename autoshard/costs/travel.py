@@ -6,6 +6,7 @@ hides only as far as the matmuls that use it last. All of it follows from the pr
 profile says so (`moved_as_used`, `sums_combined` and `hides_behind_uses` of `CompiledWork`).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 from typing import Final
@@ -147,31 +148,49 @@ class Travels:
 
     def _per_byte(self, value: int, uses: list[Op], most: bool) -> float:
         """Seconds of all uses, or of the one that takes most: some may take what was gathered, some what it was."""
-        size, seconds = self.program.type_of(value).bytes, [self._seconds(value, op) for op in uses]
-        return (max(seconds, default=0.0) if most else sum(seconds)) / size if size else inf
+        size = self.program.type_of(value).bytes
+        if not size:
+            return inf
+        self._find(v for op in uses for v, _ in self._passed_on(value, op))
+        seconds = [self._seconds(value, op) for op in uses]
+        return (max(seconds, default=0.0) if most else sum(seconds)) / size
+
+    def _find(self, values: Iterable[int]) -> None:
+        """Work out the seconds of these values, what they are made into first; no recursion, chains may be long."""
+        waiting = list(values)
+        while waiting:
+            value = waiting[-1]
+            readers = self._readers.get(value, ())
+            before = () if value in self._work_s else (v for op in readers for v, _ in self._passed_on(value, op))
+            if needed := [v for v in before if v not in self._work_s]:
+                waiting += needed
+                continue
+            if value not in self._work_s:
+                self._work_s[value] = sum(self._seconds(value, op) for op in readers)
+            waiting.pop()
 
     def _seconds(self, value: int, op: Op) -> float:
         """Seconds of the matmuls that an op is, holds or leads a value to, on one device alone."""
-        if is_matmul(op):
-            if op.rule is None or op.kind == "shard_map":
-                return 0.0
-            sizes = local_sizes(op.rule, np.ones((1, len(op.rule.factor_sizes)), np.int64))
-            flop = float(local_flops(op, self.program, sizes)[0])
-            return float(self.machine.work_s(WorkKind.MATMUL, flop, 0.0, dtype_of_work(op, self.program)))
-        if op.regions:
-            if op.kind == "shard_map":
-                return 0.0
-            inside = {inner: k for k, region in enumerate(op.regions) for inner in region.args}
-            return sum(
-                self._all_of(inner) * body_trips(op, inside[inner], 1) for o, inner in entries_of(op) if o == value
-            )
-        same = [r for r in op.results if self._elements(r) == self._elements(value)]
-        return 0.0 if is_root(op) or len(op.results) != 1 else sum(self._all_of(r) for r in same)
+        if not is_matmul(op):
+            return sum(self._work_s[v] * times for v, times in self._passed_on(value, op))
+        if op.rule is None or op.kind == "shard_map":
+            return 0.0
+        sizes = local_sizes(op.rule, np.ones((1, len(op.rule.factor_sizes)), np.int64))
+        flop = float(local_flops(op, self.program, sizes)[0])
+        return float(self.machine.work_s(WorkKind.MATMUL, flop, 0.0, dtype_of_work(op, self.program)))
 
-    def _all_of(self, value: int) -> float:
-        if value not in self._work_s:
-            self._work_s[value] = sum(self._seconds(value, op) for op in self._readers.get(value, ()))
-        return self._work_s[value]
+    def _passed_on(self, value: int, op: Op) -> list[tuple[int, int]]:
+        """What an op makes of a value whose matmuls count as the value's, and how often: arguments of its bodies, or
+        its result where it is pointwise.
+        """
+        if is_matmul(op) or op.kind == "shard_map":
+            return []
+        if op.regions:
+            inside = {inner: k for k, region in enumerate(op.regions) for inner in region.args}
+            return [(inner, body_trips(op, inside[inner], 1)) for outer, inner in entries_of(op) if outer == value]
+        if is_root(op) or len(op.results) != 1:
+            return []
+        return [(r, 1) for r in op.results if self._elements(r) == self._elements(value)]
 
     def _elements(self, value: int) -> int:
         return self.program.type_of(value).elements

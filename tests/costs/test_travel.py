@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.ad_checkpoint import checkpoint_name
 
 from autoshard.api import verbs as api
 from autoshard.constraints import Pin
@@ -141,4 +142,17 @@ def test_the_checker_works_out_the_same_bytes_seconds_and_shares(objective: str)
         time_limit=20, objective=objective,
     )  # fmt: skip
     assert {row.kind for row in plan.cost.rows} >= {"all_gather"}
+    assert check_plan(plan.to_dict()).findings == ()
+
+
+def test_what_a_gather_hides_behind_may_be_a_thousand_ops_away() -> None:
+    def chained(w: Any, x: Any) -> Any:
+        w = checkpoint_name(w + 1.0, "gathered")
+        for k in range(1000):
+            w = jnp.sin(w) if k % 2 else w + 1.0
+        return x @ w
+
+    pins = [Pin("w", '[{"x"}, {}]'), Pin("@gathered", "[{}, {}]")]
+    plan = api.plan(chained, WIDE, ROWS, mesh={"x": 4}, hardware="tpu_v5e@compiler", constraints=pins)
+    assert [row.kind for row in plan.cost.rows if row.is_collective] == ["all_gather"]
     assert check_plan(plan.to_dict()).findings == ()

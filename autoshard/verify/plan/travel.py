@@ -25,6 +25,7 @@ class Loads:
     _takers: dict[int, list[Node]] = field(default_factory=dict)
     _makers: dict[int, Node] = field(default_factory=dict)
     _kept: set[int] = field(default_factory=set)
+    _defined: list[int] = field(default_factory=list)
     _led_s: dict[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -38,6 +39,7 @@ class Loads:
 
     def _read(self, body: Body) -> None:
         self._kept.update(body.results)
+        self._defined += body.args
         for op in body.ops:
             for v in set(op.operands):
                 self._takers.setdefault(v, []).append(op)
@@ -45,6 +47,7 @@ class Loads:
                 self._makers[v] = op
             for inner in op.regions:
                 self._read(inner)
+            self._defined += op.results
 
     def _uses(self, value: int, op: int) -> list[Node]:
         return [taker for taker in self._takers.get(value, []) if op in (PROGRAM_OP, taker.id)]
@@ -117,6 +120,9 @@ class Loads:
         size = self.graph.values[value].bytes
         if not load or not size:
             return inf
+        if not self._led_s:
+            for made in reversed(self._defined):  # what a value leads to is defined after it
+                self._led_s[made] = sum(self._matmuls_s(made, taker) for taker in self._takers.get(made, []))
         each_s = {taker.id: self._matmuls_s(value, taker) for taker in self._uses(value, op)}
         work_s = max(map(each_s.__getitem__, self.converts(value)), default=0.0) if as_used else sum(each_s.values())
         return work_s / size / (group * load)
@@ -131,15 +137,10 @@ class Loads:
             return float(self.machine.work_s(WorkKind.MATMUL, work, 0.0, computes_with(op, self.graph)))
         if op.regions:
             inside = [(inner, region) for outer, inner, region in _enters(op) if outer == value]
-            return sum(self._led_to_s(inner) * trips_of(op, region, 1) for inner, region in inside)
+            return sum(self._led_s.get(inner, 0.0) * trips_of(op, region, 1) for inner, region in inside)
         rule = None if op.rule is None else read_rule(op.rule)
         same = len(op.results) == 1 and self._elements(op.results[0]) == self._elements(value)
-        return self._led_to_s(op.results[0]) if same and not writes(op, rule) else 0.0
-
-    def _led_to_s(self, value: int) -> float:
-        if value not in self._led_s:
-            self._led_s[value] = sum(self._matmuls_s(value, taker) for taker in self._takers.get(value, []))
-        return self._led_s[value]
+        return self._led_s.get(op.results[0], 0.0) if same and not writes(op, rule) else 0.0
 
     def _elements(self, value: int) -> int:
         return self.graph.values[value].elements
