@@ -44,4 +44,5 @@ def is_of_kernel(rule: ShardingRule) -> bool:
 
 
 def _filled(channels: np.ndarray, tile: int) -> np.ndarray:
-    return channels / (np.ceil(channels / tile) * tile)
+    """The share of its tiles that channels fill; 1 where there are none to fill."""
+    return np.where(channels > 0, channels / np.maximum(np.ceil(channels / tile) * tile, 1), 1.0)

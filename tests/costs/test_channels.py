@@ -120,3 +120,10 @@ def test_a_plan_with_convolutions_has_padded_channels_in_its_price_and_verifies(
     arrays = (SPEC((3, 3, 64, 128), jnp.float32), SPEC((32, 16, 16, 64), jnp.float32))
     plan = api.plan(lambda w, x: w - 0.1 * jax.grad(loss)(w, x), *arrays, mesh={"x": 4}, hardware="v6e@compiler")
     assert check_plan(plan.to_dict()).ok
+
+
+@pytest.mark.parametrize(("batch", "channels"), [(0, 3), (4, 0)])
+def test_a_plan_with_a_convolution_of_nothing_verifies(batch: int, channels: int) -> None:
+    arrays = SPEC((batch, 8, 8, channels), jnp.float32), SPEC((3, 3, channels, 4), jnp.float32)
+    plan = api.plan(convolved, *arrays, mesh={"x": 2, "y": 2}, hardware="v6e@compiler")
+    assert check_plan(plan.to_dict()).findings == ()

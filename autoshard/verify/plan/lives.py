@@ -68,7 +68,7 @@ class Sizes:
     def __call__(self, value: int, held: Holding) -> int:
         tensor = self._graph.values[value]
         elements = held.elements(tensor.shape)
-        if self._tile is not None and value in self._images:
+        if elements and self._tile is not None and value in self._images:
             block = [run.length for run in held.runs]
             rows, lanes = self._tile
             ends = self._images[value]

@@ -214,7 +214,7 @@ def flop(op: Node, placed: Placed, graph: Graph) -> float:
         out = graph.values[op.results[0]].shape
         rows, columns = first[len(first) - 2], first[len(first) - 1]
         matrix_flop = _LINALG_FLOP[kind] * rows * columns * min(rows, columns)
-        return matrix_flop * _block(rule.results[0], n) / (prod(out[-2:]) if len(out) >= 2 else 1)
+        return matrix_flop * _block(rule.results[0], n) / (max(1, prod(out[-2:])) if len(out) >= 2 else 1)
     if kind in _COPIES:
         return 0.0
     return sum(_block(t, n) for t in rule.results) * _FLOP_PER_ELEMENT.get(kind, 1.0)
@@ -233,7 +233,7 @@ def padded_channels(placed: Placed, tile: int) -> float:
         return prod(rule.sizes[f] for f in factors)
 
     def up(count: float, multiple: int) -> float:
-        return ceil(count / multiple) * multiple / count
+        return ceil(count / multiple) * multiple / count if count else 1.0
 
     summed = [dim for dim in kernel if dim and dim <= of_image and not dim & of_made and whole(dim) > 1]
     own, places = whole(of_kernel - of_image - of_made), whole(of_made - of_image - of_kernel)
