@@ -113,7 +113,7 @@ def groups_read(rule: ShardingRule, sizes: np.ndarray) -> np.ndarray:
     groups, rows = sorted(right - left - result), sorted((left & result) - right)
     if not groups:
         return np.ones(len(sizes))
-    return np.minimum(1.0, sizes[:, rows].prod(axis=1) / sizes[:, groups].prod(axis=1))
+    return np.minimum(1.0, sizes[:, rows].prod(axis=1) / np.maximum(sizes[:, groups].prod(axis=1), 1))
 
 
 def local_bytes(op: Op, program: Program, sizes: np.ndarray, fusion: Fusion) -> np.ndarray:

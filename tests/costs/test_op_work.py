@@ -10,6 +10,7 @@ import pytest
 from jax import ShapeDtypeStruct, lax
 from plan_cases import atoms, f32, machine, ops_of, program_of
 
+from autoshard.api import verbs as api
 from autoshard.costs.fusion import analyse
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.roofline import local_bytes, op_seconds
@@ -17,6 +18,7 @@ from autoshard.costs.work import local_flops, local_sizes
 from autoshard.frontends.jax.function import trace
 from autoshard.models import build
 from autoshard.program.program import Op, Program
+from autoshard.verify import check_plan
 
 
 def single(f: Callable[..., Any], *specs: Any, kind: str) -> tuple[Op, Program]:
@@ -142,6 +144,13 @@ def test_a_ragged_matmul_of_few_rows_reads_the_groups_that_they_can_meet() -> No
     many = single(lax.ragged_dot, f32(100, 8), f32(64, 8, 16), sizes, kind="ragged_dot_general")
     assert moved(*few) == 4 * (3 * 8 + 3 * 8 * 16 + 64 + 3 * 16)
     assert moved(*many) == 4 * (100 * 8 + 64 * 8 * 16 + 64 + 100 * 16)
+
+
+@pytest.mark.parametrize("rows", [0, 8])
+def test_a_ragged_matmul_without_groups_is_planned_and_verifies(rows: int) -> None:
+    sizes = ShapeDtypeStruct((0,), jnp.int32)
+    plan = api.plan(lax.ragged_dot, f32(rows, 4), f32(0, 4, 2), sizes, mesh={"x": 2}, hardware="tpu_v5e")
+    assert check_plan(plan.to_dict()).findings == ()
 
 
 def test_experts_over_devices_are_met_by_all_rows_on_each() -> None:

@@ -310,7 +310,7 @@ def _groups_met(rule: Rule, n: Sequence[int]) -> float:
             rows *= n[factor]
         if factor in in_right and factor not in in_left and factor not in in_result:
             groups *= n[factor]
-    return min(1.0, rows / groups)
+    return min(1.0, rows / max(groups, 1.0))
 
 
 def moved_bytes(op: Node, placed: Placed, graph: Graph, exists: set[int]) -> float:
