@@ -142,7 +142,7 @@ def price_nodes(
     trips: int = 1,
 ) -> None:
     """Set the seconds of every placement on the op nodes, multiplied by the node's weight."""
-    ops = program.ops
+    ops, updated = program.ops, prices.updated(program)
     cache: dict[object, np.ndarray] = {}
     for node in collected.nodes:
         if node.kind is NodeKind.BOUNDARY and node.op is not None:
@@ -157,6 +157,7 @@ def price_nodes(
             str(op.attrs.get("work", "")), prices.kind_of(op, program),
             tuple(exposure.role(v, op.id) for v in (*op.operands, *op.results)),
             tuple(op.operands.index(v) for v in op.operands),  # what is given twice is read once
+            tuple(v in updated for v in op.operands),
         )  # fmt: skip
         if key not in cache:
             seconds = op_seconds(op, program, node.space.shards, fusion, prices) * exposure.rest

@@ -142,6 +142,20 @@ def test_caches_stay_as_they_are_on_machines_whose_profile_does_not_say_so() -> 
     assert matmul_s(plan) < 1.05 * 8 * 4096 * 8 * 128 * 2 / 4 / rate / work.matmul_memory
 
 
+def test_beside_a_cache_that_is_updated_one_of_its_shape_is_turned_once() -> None:
+    def step(q: Any, kept: Any, cache: Any, new: Any, at: Any) -> Any:
+        cache = jax.lax.dynamic_update_slice(cache, new, (0, at, 0, 0))
+        return jnp.einsum("bhd,bshd->bhs", q, kept), jnp.einsum("bhd,bshd->bhs", q, cache), cache
+
+    held = SPEC((8, 512, 8, 64), jnp.bfloat16)
+    specs = SPEC((8, 8, 64), jnp.bfloat16), held, held, SPEC((8, 1, 8, 64), jnp.bfloat16), SPEC((), jnp.int32)
+    plan = api.plan(step, *specs, mesh={"x": 1}, hardware="h100@compiler")
+    kept_s, cache_s = (plan.cost.op_seconds[op.id] for op, _ in plan.program.walk() if op.kind == "dot_general")
+    work, rate = plan.machine.profile.compiled_work, plan.machine.profile.memory.bandwidth.value
+    assert work is not None
+    assert cache_s - kept_s == pytest.approx((6 - 2) * 8 * 512 * 8 * 64 * 2 / rate / work.memory)
+
+
 def test_the_attention_of_a_token_that_ran_is_priced_as_it_ran() -> None:
     step, specs, donated = PROGRAMS["few_queries"]()
     plan = api.plan(step, *specs, mesh={"x": 1}, hardware="h100@compiler", donate_argnums=donated, time_limit=20)
