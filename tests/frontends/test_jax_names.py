@@ -99,6 +99,11 @@ def test_two_leaves_never_share_a_name():
     assert names_of(lambda p: total(p), {"a": {"b": X}, "a/b": X}) == ("p/a/b", "p/a/b~2")
 
 
+def test_an_argument_never_shares_a_name_with_a_result():
+    program = trace(lambda out: out, {"w": X}).program
+    assert (program.input_names, program.output_names) == (("out~2/w",), ("out/w",))
+
+
 def test_outputs_are_named_by_path_and_a_single_array_is_out():
     assert trace(lambda x: x + 1, X).program.output_names == ("out",)
     assert trace(lambda x: ({"loss": x}, Moments(x, x)), X).program.output_names == (

@@ -16,7 +16,7 @@ from autoshard.frontends.jax.effects import effects_given
 from autoshard.frontends.jax.equal import merge_equal
 from autoshard.frontends.jax.facts import key_of
 from autoshard.frontends.jax.in_place import UPDATED
-from autoshard.frontends.jax.names import path_of, paths_of, unique
+from autoshard.frontends.jax.names import RESULT, names_of_inputs, path_of, paths_of, unique
 from autoshard.frontends.jax.parts import Loop, Parts, parts_given
 from autoshard.frontends.jax.placement import lone_groups
 from autoshard.frontends.jax.read import JaxOp, JaxprReader
@@ -158,7 +158,7 @@ def trace(
     mark_zeros(body)
 
     leaves = len(jaxpr.in_avals)
-    input_names = unique([path_of(n, path) for n, spec in zip(names, abstract, strict=True) for path in paths_of(spec)])
+    input_names = names_of_inputs(names, abstract)
     for value, input_name in zip(body.args[:leaves], input_names, strict=True):
         value.name = input_name
     consts = _drop_unused_consts(body, leaves, reader.consts)
@@ -316,8 +316,8 @@ def _output_names(result: Any, call: Call) -> tuple[str, ...]:
     """Names of a result's leaves; those that are the new state of arguments have these arguments' paths."""
     updates = call.updates
     own = result[0] if updates.handed_back else result
-    updated = (path_of(f"out/{UPDATED}/{n}", path) for n, path in zip(updates.names, updates.paths, strict=True))
-    return unique([*(path_of("out", path) for path in paths_of(own)), *updated])
+    updated = (path_of(f"{RESULT}/{UPDATED}/{n}", path) for n, path in zip(updates.names, updates.paths, strict=True))
+    return unique([*(path_of(RESULT, path) for path in paths_of(own)), *updated])
 
 
 def _donated(arguments: Sequence[Any], chosen: Sequence[bool]) -> frozenset[int]:

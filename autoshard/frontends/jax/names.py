@@ -1,9 +1,12 @@
 """Names of arguments and results: paths of the leaves of pytrees."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from jax import tree_util
+
+RESULT: Final = "out"
+"""How the paths of a result begin; those of an argument with this name begin with ``out~2``."""
 
 
 def leaf_paths(first: str, tree: Any) -> tuple[tuple[str, ...], Any]:
@@ -22,6 +25,12 @@ def _key(key: Any) -> str:
         if hasattr(key, attribute):
             return str(getattr(key, attribute))
     return str(key)
+
+
+def names_of_inputs(arguments: Sequence[str], trees: Sequence[Any]) -> tuple[str, ...]:
+    """The paths of the leaves of all arguments, given their names and trees."""
+    firsts = [f"{name}~2" if name == RESULT else name for name in arguments]
+    return unique([path_of(first, path) for first, tree in zip(firsts, trees, strict=True) for path in paths_of(tree)])
 
 
 def unique(names: Sequence[str]) -> tuple[str, ...]:
