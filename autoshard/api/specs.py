@@ -151,11 +151,9 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     for path, leaf in flat.items():
         *steps, last = path.split("/")
         at = out
+        if any("/".join(steps[:k]) in flat for k in range(1, len(steps) + 1)):
+            steps, last = [], path
         for step in steps:
-            below = at.setdefault(step, {})
-            if not isinstance(below, dict):
-                at, last = out, path
-                break
-            at = below
+            at = at.setdefault(step, {})
         at[last] = leaf
     return out

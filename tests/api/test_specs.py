@@ -139,3 +139,21 @@ def test_an_output_that_is_a_number_of_the_code_is_whole(tmp_path: Path) -> None
     plan.save(tmp_path / "plan.json")
     assert plan.partition_specs("out") == {"0": P("data", None), "1": P()}
     assert main(["specs", str(tmp_path / "plan.json")]) == 0
+
+
+def planned(function: Any, tree: Any) -> Plan:
+    return autoshard.plan(function, tree, mesh={"data": 2}, hardware="cpu_sim", argnames=("tree",))
+
+
+def test_no_leaf_is_left_out_where_the_path_of_one_goes_on_from_another() -> None:
+    row, other = jax.ShapeDtypeStruct((8,), F32), jax.ShapeDtypeStruct((6,), F32)
+    specs = planned(lambda tree: None, {"a": {"x/y": row}, "a/x": other}).partition_specs()
+    assert specs == {"tree/a/x/y": P("data"), "tree": {"a": {"x": P("data")}}}
+
+
+def test_an_argument_named_as_results_are_has_specs_beside_theirs() -> None:
+    plan = autoshard.plan(
+        lambda out: out.T, jax.ShapeDtypeStruct((8, 6), F32), mesh={"data": 2}, hardware="cpu_sim",
+        constraints=[autoshard.Pin("out~2", '[{"data"}, {}]')],
+    )  # fmt: skip
+    assert plan.partition_specs() == {"out~2": P("data", None), "out": P(None, "data")}
