@@ -37,6 +37,7 @@ _OURS = re.compile(rf"[0-9a-f]{{{_KEY_DIGITS}}}\.json")
 _LEFT = re.compile(rf"\.[0-9a-f]{{{_KEY_DIGITS}}}\.json\..*\.part")
 """Names of plans that were being written, left where a process was killed meanwhile."""
 _WRITTEN_WITHIN_S = 3600.0
+_TOP = Path(__file__).resolve().parent.parent
 _DIGEST = "kept"
 """The field of a kept plan that holds a digest of all others: what was changed since may still read as a plan."""
 
@@ -84,7 +85,7 @@ def question_key(request: Request) -> str:
 def _parts(request: Request, question: Asked) -> dict[str, Any]:
     problem = question.problem
     return {
-        "versions": [__version__, version("jax"), _source()],
+        "versions": [__version__, version("jax"), source_key(_TOP)],
         "program": without_places(plain(program_to_json(problem.program))),
         "mesh": mesh_to_json(problem.mesh),
         "machine": plain(problem.machine.to_dict()),
@@ -99,10 +100,11 @@ def _parts(request: Request, question: Asked) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _source() -> str:
-    """A key of the files of autoshard; versions in development have the same number."""
-    top = Path(__file__).resolve().parent.parent
-    files = sorted((str(path.relative_to(top)), path.stat()) for path in top.rglob("*.py"))
+def source_key(top: Path) -> str:
+    """A key of the Python files of a folder; versions of autoshard in development have the same number."""
+    folders = os.walk(top, followlinks=True)  # in a checkout the cost models are a link
+    paths = (Path(folder, name) for folder, _, names in folders for name in names if name.endswith(".py"))
+    files = sorted((str(path.relative_to(top)), path.stat()) for path in paths)
     told = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in files]
     return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
 

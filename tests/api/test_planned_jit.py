@@ -104,6 +104,16 @@ def test_whatever_changes_a_plan_makes_another_one(counted: list[Any]) -> None:
     assert len(counted) == len(words)
 
 
+def test_code_behind_a_link_counts_as_that_of_the_folder(tmp_path: Path) -> None:
+    own, beside = tmp_path / "own", tmp_path / "beside"
+    own.mkdir()
+    beside.mkdir()
+    (own / "linked").symlink_to(beside)
+    before = kept.source_key(own)
+    (beside / "code.py").write_text("x = 1\n")
+    assert kept.source_key(own) != before
+
+
 @pytest.mark.parametrize("part", ["}", '"input_names": [', '"args": [', '"schedule": {', "}\n"])
 def test_a_kept_plan_that_is_damaged_is_made_again(counted: list[Any], folder: Path, part: str) -> None:
     autoshard.jit(train, mesh=MESH, hardware="cpu_sim").planned(*arguments())
