@@ -94,6 +94,20 @@ def test_a_stablehlo_function_called_twice_counts_twice():
     assert [(f.kind, f.combiner, f.groups, f.elements) for f in found] == [("all_reduce", "add", ((0, 1),), 4)] * 2
 
 
+@pytest.mark.parametrize(
+    ("start", "limit", "by", "trips"),
+    [(0, 6, 1, 6), (0, 6, 2, 3), (0, 7, 2, 4), (2, 6, 1, 4), (5, 3, 1, 0), (0, -3, 1, 0)],
+)
+def test_the_trips_of_a_counting_loop_follow_from_start_limit_and_step(start, limit, by, trips):
+    def local(x):
+        return lax.while_loop(lambda c: c[0] < limit, lambda c: (c[0] + by, lax.psum(c[1], "x")), (start, x))[1]
+
+    mesh = auto_mesh(np.array(jax.devices()[:2]), ("x",))
+    mapped = jax.shard_map(local, mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False)
+    (found,) = stablehlo_collectives(jax.jit(mapped).lower(jnp.ones(4)).as_text())
+    assert found.loops == (FoundLoop("loop", trips),)
+
+
 def test_large_groups_printed_as_hexadecimal_are_read():
     groups = np.arange(256, dtype=np.int64).reshape(16, 16)
     text = f"""

@@ -168,7 +168,7 @@ def _dtype(name: str) -> str:
 
 
 def _trips(op: Any) -> int | None:
-    """Trip count of a while whose condition is ``counter < constant``, counting up by one from 0."""
+    """Trip count of a while whose condition is ``counter < constant``, counting up from a constant by another one."""
     from jax.extend.mlir import ir
 
     condition = op.regions[0].blocks[0]
@@ -179,9 +179,24 @@ def _trips(op: Any) -> int | None:
     ):
         return None
     counter, bound = compare.operands
-    start = _constant(op.operands[counter.arg_number]) if isinstance(counter, ir.BlockArgument) else None
-    limit = _constant(bound)
-    return limit if start == 0 and limit is not None else None
+    if not isinstance(counter, ir.BlockArgument):
+        return None
+    start, limit, by = _constant(op.operands[counter.arg_number]), _constant(bound), _step(op, counter.arg_number)
+    if start is None or limit is None or by is None or by < 1:
+        return None
+    return max(0, -((start - limit) // by))
+
+
+def _step(op: Any, number: int) -> int | None:
+    """What the body of a while adds to one of its arguments; None where it does something else with it."""
+    body = op.regions[1].blocks[0]
+    *_, last = body.operations
+    made = last.operation.operands[number].owner
+    if getattr(made, "name", "") != "stablehlo.add":
+        return None
+    terms = list(made.operands)
+    others = [term for term in terms if term != body.arguments[number]]
+    return _constant(others[0]) if len(others) == 1 else None
 
 
 def _constant(value: Any) -> int | None:
