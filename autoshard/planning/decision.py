@@ -165,7 +165,7 @@ def assumptions(problem: Problem) -> list[str]:
     """Assumptions of the price about control flow, in words."""
     kinds = {op.kind for op, _ in problem.program.walk()}
     out = []
-    if any(op.kind == "while" and not op.attrs.get("trips") for op, _ in problem.program.walk()):
+    if any(op.kind == "while" and op.attrs.get("trips") is None for op, _ in problem.program.walk()):
         out.append(f"a while loop whose number of trips is not known is priced as {problem.trips}")
     if "cond" in kinds:
         out.append("every branch of a cond is priced as if it were taken")

@@ -185,6 +185,14 @@ def test_a_counted_while_loop_keeps_its_count() -> None:
     assert multiplicities(program, trips=7)[dot.id] == 6
 
 
+def test_a_while_loop_that_never_runs_costs_its_condition_alone() -> None:
+    program = program_of(
+        lambda x: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] @ c[1]), (5, x))[1], f32(8, 8)
+    )
+    times = multiplicities(program, trips=7)
+    assert {program.ops[op].kind: n for op, n in times.items()} == {"while": 1, "lt": 1, "add": 0, "dot_general": 0}
+
+
 def test_the_condition_of_a_while_loop_runs_once_more_than_its_body() -> None:
     def f(x: Any) -> Any:
         return lax.while_loop(lambda c: (c @ c).sum() < 9.0, lambda c: c * 2.0, x)

@@ -156,6 +156,16 @@ def test_unknown_control_flow_is_priced_as_said() -> None:
     assert "every branch of a cond is priced as if it were taken" in notes
 
 
+def test_a_loop_that_never_runs_is_known_to_and_verifies() -> None:
+    def f(x: Any) -> Any:
+        return jax.lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, jnp.tanh(c[1] @ c[1])), (5, x))[1]
+
+    asked = {"mesh": {"x": 2}, "hardware": "cpu_sim", "constraints": [Pin("tanh", '[{}, {"x"}]')]}
+    never = plan(f, f32(8, 8), **asked)
+    assert not any("trips" in note for note in never.notes)
+    assert never.verify(f, f32(8, 8), **asked).ok
+
+
 def test_statements_keep_their_words(megatron: Plan) -> None:
     assert [s["pattern"] for s in megatron.statements] == ["w1", "w2", "x", "out"]
     limited = plan(mlp, *MLP, mesh=AXES, hardware="tpu_v5e", memory_limit=10**9)

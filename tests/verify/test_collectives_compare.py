@@ -92,6 +92,17 @@ def test_the_order_of_devices_does_not_matter_to_an_all_reduce():
     assert differences([wanted], [Found(kind="all_reduce", combiner="add", groups=((3, 1, 0, 2), (4, 5, 6, 7)))]) == []
 
 
+@pytest.mark.parametrize("found", [0, 1])
+def test_what_never_runs_may_be_left_out_or_stand_in_a_loop_of_unknown_length(found):
+    idle = Wanted(loops=(Around("while", 0),))
+    assert differences([idle], [Found(loops=(FoundLoop("loop", None),))] * found) == []
+
+
+@pytest.mark.parametrize("loops", [(), (FoundLoop("loop", 2),), (FoundLoop("branch", None),)])
+def test_what_never_runs_as_planned_must_not_run_as_found(loops):
+    assert len(differences([Wanted(loops=(Around("while", 0),))], [Found(loops=loops)])) == 1
+
+
 def test_a_maximum_is_not_a_sum():
     wanted = Wanted(kind="all_reduce", combiner="max")
     assert len(differences([wanted], [Found(kind="all_reduce", combiner="add")])) == 2

@@ -57,4 +57,5 @@ def _times(op: DraftOp) -> float:
     """How often a region runs; 1 where that is not known."""
     if op.kind == "scan":
         return float(op.attrs["length"])
-    return float(op.attrs.get("trips") or 1)
+    known = op.attrs.get("trips")
+    return 1.0 if known is None else float(known)

@@ -237,7 +237,8 @@ def trips_of(node: Node, region: int, unknown: int) -> int:
     if node.kind == "scan":
         return int(node.attrs["length"])
     if node.kind == "while":
-        return int(node.attrs.get("trips") or unknown) + (1 if region == 0 else 0)
+        told = node.attrs.get("trips")
+        return (unknown if told is None else int(told)) + (1 if region == 0 else 0)
     return 1
 
 

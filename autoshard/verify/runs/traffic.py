@@ -66,7 +66,9 @@ def of_found(
         if not f.elements or not f.groups or (f.kind != "permute" and not any(len(g) > 1 for g in f.groups)):
             continue
         payload = round(f.elements * dtype_bytes((dtypes or {}).get(f.dtype, f.dtype)))
-        times = prod(loop.trips or 1 for loop in f.loops if loop.kind in _LOOPS)
+        times = prod(1 if loop.trips is None else loop.trips for loop in f.loops if loop.kind in _LOOPS)
+        if not times:
+            continue
         total[Traffic(f.kind, _axes(f, mesh), payload, _moved(f, payload, mesh), f.combiner)] += times
     return total
 
