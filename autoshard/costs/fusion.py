@@ -118,7 +118,7 @@ def analyse(program: Program, rules: str | None = None) -> Fusion:
         return Fusion(frozenset(real - literals), frozenset(held - literals))
     for block in blocks:
         hold(program, block, frozenset(op.id for op in block.ops if is_root(op) or op.regions), held)
-    return Fusion(frozenset(real - literals), frozenset(held - literals), calls(program, blocks))
+    return Fusion(frozenset(real - literals), frozenset(held - literals), calls(blocks))
 
 
 _SHAPE_ONLY: Final = frozenset(

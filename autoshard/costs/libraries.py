@@ -35,13 +35,13 @@ class Calls:
         return tuple(sorted(block.ops, key=lambda op: op.id in self.late))
 
 
-def calls(program: Program, blocks: list[Block]) -> Calls:
+def calls(blocks: list[Block]) -> Calls:
     """L3 and L4 of all blocks of a program."""
     late: set[int] = set()
     twice: set[int] = set()
     for block in blocks:
         late |= _late(block)
-        twice |= _twice(program, block)
+        twice |= _twice(block)
     return Calls(frozenset(late), frozenset(twice))
 
 
@@ -100,7 +100,7 @@ def _late(block: Block) -> set[int]:
     return late
 
 
-def _twice(program: Program, block: Block) -> set[int]:
+def _twice(block: Block) -> set[int]:
     """The values of L4."""
     summed: dict[int, set[tuple[int, ...]]] = {}  # value -> dimensions over which matmuls sum
     several: set[int] = set()

@@ -354,9 +354,5 @@ def _sum(tables: Sequence[np.ndarray], known: dict[tuple[int, ...], np.ndarray])
     return known[key]
 
 
-def _times(table: np.ndarray, count: int) -> np.ndarray:
-    return table if count == 1 else np.where(table >= IMPOSSIBLE, IMPOSSIBLE, table * count)
-
-
 def _add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where((a >= IMPOSSIBLE) | (b >= IMPOSSIBLE), IMPOSSIBLE, a + b)

@@ -1,4 +1,4 @@
-"""Shardings and meshes to and from sdy attributes of the MLIR bindings."""
+"""Shardings and meshes read from sdy attributes of the MLIR bindings."""
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
@@ -54,10 +54,3 @@ def sharding_from_attr(attr: ir.Attribute) -> TensorSharding:
         tuple(axis_from_attr(a) for a in sharding.unreduced_axes),
         str(getattr(sharding, "reduction_op", "sum")),  # jaxlib 0.10 knows sums alone
     )
-
-
-def sharding_to_text(sharding: TensorSharding) -> str:
-    """The sharding as an attribute in text: ``#sdy.sharding<@mesh, [{"x", ?}]>``."""
-    if sharding.mesh_name is None:
-        raise UnsupportedError(f"sharding {sharding} names no mesh; an sdy attribute must")
-    return f"#sdy.sharding{sharding}"

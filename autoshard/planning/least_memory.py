@@ -100,7 +100,7 @@ class LeastMemory:
             delta[stop] += bytes_
             node = self.loose.collected.nodes[index]
             left = np.flatnonzero(masks[index]) if index in masks else np.arange(node.states)
-            chosen[index] = Tensor(*self._told(index, node, int(left[0]), bytes_), True)
+            chosen[index] = Tensor(*self._told(node, int(left[0]), bytes_), True)
         return sorted(chosen.values(), key=lambda t: (-t.bytes, t.name)), peak
 
     def _kept_spans(self, masks: Masks, time: int, chosen: Collection[int]) -> dict[int, tuple[int, int, int]]:
@@ -152,7 +152,7 @@ class LeastMemory:
             state = min(lightest.tolist(), key=lambda state, node=node: self._own_elements(node, state))
             least = int(np.ceil(amounts[state]))
             if least:
-                tensors.append(Tensor(*self._told(index, node, state, least), self._kept(node, time)))
+                tensors.append(Tensor(*self._told(node, state, least), self._kept(node, time)))
         return sorted(tensors, key=lambda t: (-t.bytes, t.name))
 
     def _own_elements(self, node: Node, state: int) -> int:
@@ -163,7 +163,7 @@ class LeastMemory:
         shapes = [self.program.type_of(value).shape for value in self._values(node)]
         return sum(prod(lay.local_shape(shape, self.loose.mesh)) for lay, shape in zip(layouts, shapes, strict=False))
 
-    def _told(self, index: int, node: Node, state: int, least: int) -> tuple[str, int, str]:
+    def _told(self, node: Node, state: int, least: int) -> tuple[str, int, str]:
         mesh = self.loose.mesh
         if node.op is not None and node.space is not None:
             results = self.program.ops[node.op].results

@@ -49,11 +49,6 @@ def shipped_work(call: Call, facts: Facts) -> dict[str, Any] | None:
     return {"flop": float(flop), "transcendentals": 0.0, "bytes": None, "unit": "matmul", "from": "a shipped formula"}
 
 
-def shipped_names() -> tuple[str, ...]:
-    """The kernels that have a shipped rule."""
-    return tuple(_RULES)
-
-
 def _entry(table: Mapping[str, Any], facts: Facts) -> Any:
     names = (facts["name"], f"{facts['file']}:{facts['name']}")
     return next((entry for pattern, entry in table.items() if any(fnmatchcase(n, pattern) for n in names)), None)

@@ -154,7 +154,7 @@ def _check_pin(statement: Any, asked: dict[str, set[int]], flow: Flow, findings:
     if not values and not outputs:
         findings.add("statements", f"{what} speaks of nothing in the program")
     spoken_of = {*values, *(f"out {k}" for k in outputs), *asked["values"], *(f"out {k}" for k in asked["outputs"])}
-    missing = _addressed(statement["pattern"], flow, len(pin.dims)) - spoken_of
+    missing = _addressed(statement["pattern"], flow) - spoken_of
     for item in sorted(missing, key=str):
         name = graph.values[item].name if isinstance(item, int) else graph.output_names[int(item.split()[1])]
         findings.add("statements", f"{what} addresses {name}, which the statement leaves out")
@@ -194,7 +194,7 @@ def _check_group(statement: Any, flow: Flow, findings: Findings) -> None:
         return graph.values[item].name if isinstance(item, int) else graph.output_names[int(item.split()[1])]
 
     for pattern in statement["patterns"]:
-        for item in sorted(_addressed(pattern, flow, 0) - members.keys(), key=str):
+        for item in sorted(_addressed(pattern, flow) - members.keys(), key=str):
             findings.add("statements", f"{what} addresses {name(item)}, which the statement leaves out")
     if len(members) < 2:
         findings.add("statements", f"{what} ties {len(members)} values, at least two are needed")
@@ -232,7 +232,7 @@ def _check_manual(statement: Any, flow: Flow, findings: Findings) -> None:
                 findings.add("statements", f"{what} is broken: {graph.values[v].name} should be {text}: {fault}")
 
 
-def _addressed(pattern: str, flow: Flow, rank: int) -> set[int | str]:
+def _addressed(pattern: str, flow: Flow) -> set[int | str]:
     """What a path or tag pattern addresses for certain: ids of inputs and tagged values, outputs as ``out 3``."""
     graph = flow.graph
     if pattern.startswith("@"):
