@@ -45,6 +45,8 @@ def read_again_bytes(op: Op, program: Program, sizes: np.ndarray, sector_bytes: 
     rule = op.rule
     assert rule is not None
     element = element_bytes(program, op.operands[0])
+    if not element:  # float0
+        return np.zeros(len(sizes))
     short = _shorter(rule, sizes)
     times = np.where(short < TILED_FROM, np.minimum(short, sector_bytes / element), 1.0)
     return (times - 1.0) * local_elements(rule.operands[0], sizes) * element

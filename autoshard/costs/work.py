@@ -12,6 +12,7 @@ import numpy as np
 
 from autoshard.program.program import Op, Program
 from autoshard.program.rule import ShardingRule, TensorFactors
+from autoshard.program.types import dtype_bytes
 from autoshard.rules.build import is_inexact
 
 MATMUL: Final = "matmul"
@@ -104,8 +105,7 @@ def _product(factors: Sequence[int], sizes: np.ndarray) -> np.ndarray:
 
 def element_bytes(program: Program, value: int) -> float:
     """Bytes of one element of a value, as it is stored."""
-    type_ = program.type_of(value)
-    return type_.bytes / max(1, type_.elements)
+    return dtype_bytes(program.type_of(value).dtype)
 
 
 def local_flops(op: Op, program: Program, sizes: np.ndarray) -> np.ndarray:

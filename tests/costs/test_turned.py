@@ -63,6 +63,16 @@ def test_rows_are_those_of_one_device() -> None:
     assert again.tolist() == [3 * own, own / 2, 0]
 
 
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((0, 4), jnp.float32), ((4, 0, 3), jnp.float32), ((6, 4), jax.dtypes.float0)]
+)
+def test_what_has_no_bytes_is_turned_in_no_time(shape: tuple[int, ...], dtype: Any) -> None:
+    """Arrays of no elements, and the tangents of whole numbers."""
+    asked: Any = {"mesh": {"x": 2}, "hardware": "h100@compiler", "time_limit": 20}
+    plan = api.plan(jnp.transpose, SPEC(shape, dtype), **asked)
+    assert plan.cost.compute_s == 0 and check_plan(json.loads(json.dumps(plan.to_dict()))).ok
+
+
 def planned(hardware: str) -> Plan:
     pins = [Pin("x", '[{"x"}, {}, {}]'), Pin("out", '[{"x"}, {}, {}]')]
     return api.plan(

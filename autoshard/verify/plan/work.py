@@ -270,7 +270,7 @@ def turned_bytes(op: Node, placed: Placed, graph: Graph, sector: int) -> float:
         return 0.0
     short = min(n[factors[-1]] for factors in longer)
     size = element_bytes(graph.values[op.operands[0]].dtype)
-    again = min(short, sector / size) - 1 if short < 8 else 0
+    again = min(short, sector / size) - 1 if short < 8 and size else 0
     return again * size * _block(placed.rule.operands[0], n)
 
 
