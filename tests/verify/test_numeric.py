@@ -93,6 +93,35 @@ def test_mixed_precision_is_judged_by_its_coarsest_type():
     assert program_tolerances(traced.program)["float32"] == TOLERANCES["float32"]
 
 
+@pytest.mark.parametrize("name", ["f8", "f16", "bf16_layer"])
+def test_a_function_that_is_called_as_a_type_is_no_such_type(name):
+    def doubled(x):
+        return x * 2
+
+    doubled.__name__ = name
+    inner = jax.jit(doubled)
+    (out,) = numeric_check(lambda x: x * 2.0001, lambda x: inner(x) * 1.0, [jnp.ones(3)]).outputs
+    assert out.tolerance == TOLERANCES["float32"] and not out.ok
+
+
+def test_narrow_floats_inside_of_loops_count():
+    report = numeric_check(
+        lambda x: x * 1.01,
+        lambda x: jax.lax.map(lambda y: y.astype(jnp.bfloat16).astype(jnp.float32), x),
+        [jnp.ones(3)],
+    )
+    assert report.ok
+
+
+def test_the_gradient_of_whole_numbers_is_compared_by_its_shape():
+    """It is float0, which has no values."""
+    specs = jax.ShapeDtypeStruct((8,), jnp.int32), jax.ShapeDtypeStruct((16, 4), jnp.float32)
+    step = jax.grad(lambda i, w: (w[i] ** 2).sum(), argnums=(0, 1), allow_int=True)
+    asked = {"mesh": {"x": 4}, "hardware": "tpu_v5e"}
+    checked = autoshard.plan(step, *specs, **asked).verify(step, *specs, **asked)
+    assert {check.status for check in checked.checks} == {"ok"}, str(checked)
+
+
 # -- programs that do not determine their own results ----------------------------------------------------------------
 
 
@@ -160,6 +189,7 @@ def test_random_arguments_have_the_given_types():
         jax.ShapeDtypeStruct((4,), jnp.int32),
         jax.ShapeDtypeStruct((), jnp.bool_),
         jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 5)),
+        jax.ShapeDtypeStruct((3,), jax.dtypes.float0),
     ]
     made = random_arguments(types)
     assert [(a.shape, a.dtype) for a in made] == [(t.shape, t.dtype) for t in types]

@@ -151,7 +151,7 @@ def numeric_check(
     import jax
 
     staged = jax.jit(reference).trace(*args)
-    allowed = _coarsest(_SHORT[t] for t in set(re.findall(r"\b(bf16|f16|f8)", str(staged.jaxpr))))
+    allowed = _coarsest(_SHORT[t] for t in set(_NARROW.findall(str(staged.jaxpr))))
     unsharded = staged.lower().compile()
     allowed = {**allowed, **(tolerances or {})}
     expected = unsharded(*args)
@@ -188,6 +188,8 @@ def nudged(args: Sequence[Any], seed: int, least: float = 0.0) -> tuple[Any, ...
 
 _SHORT = {"bf16": "bfloat16", "f16": "float16", "f8": "float8"}
 """Narrow floats as a jaxpr prints them."""
+_NARROW = re.compile(r"\b(bf16|f16|f8)\w*(?:<\w+>)?\[")
+"""One of them in the type of an array, perhaps with its memory; functions may be called so, too."""
 
 
 def compare_outputs(
@@ -225,9 +227,11 @@ def _error(name: str, found: Any, expected: Any, allowed: Mapping[str, float]) -
 
 
 def _plain(x: Any) -> np.ndarray:
-    """The array on the host, in double precision where it is inexact; random keys as their words."""
+    """The array on the host, in double precision where it is inexact; random keys as their words, float0 as False."""
     import jax
 
+    if x.dtype == jax.dtypes.float0:
+        return np.zeros(x.shape, np.bool_)
     if jax.numpy.issubdtype(x.dtype, jax.dtypes.extended):
         x = jax.random.key_data(x)
     out = np.asarray(x)
@@ -237,7 +241,8 @@ def _plain(x: Any) -> np.ndarray:
 
 
 def random_arguments(types: Sequence[Any], *, seed: int = 0, integers_below: int = 8) -> list[Any]:
-    """One array for each abstract value: small non-negative floats, integers in ``0 .. integers_below - 1``, keys.
+    """One array for each abstract value: small non-negative floats, integers in ``0 .. integers_below - 1``, keys,
+    float0.
 
     Non-negative, because optimizer states may hold squares.
     """
@@ -251,6 +256,8 @@ def random_arguments(types: Sequence[Any], *, seed: int = 0, integers_below: int
             out.append(keys.reshape(t.shape))
         elif jax.numpy.issubdtype(t.dtype, np.inexact):
             out.append(jax.numpy.asarray(rng.uniform(0, 0.1, t.shape), t.dtype))
+        elif t.dtype == jax.dtypes.float0:
+            out.append(np.zeros(t.shape, t.dtype))
         elif t.dtype == np.bool_:
             out.append(jax.numpy.asarray(rng.integers(0, 2, t.shape), t.dtype))
         else:
