@@ -5,11 +5,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import pytest
 from changed_plans import Changes, check_caught
 from leaves import changes
 from rival_cases import plain, planned
 
+import autoshard
 from autoshard.api import rivals as api
 from autoshard.api.rivals import simulate_rivals
 from autoshard.api.simulate import simulate
@@ -226,3 +229,12 @@ def test_what_passes_though_it_is_changed_is_known(chosen: Json) -> None:
             found.setdefault(shape, set()).add(kind)
     assert count > 100
     assert found == UNSEEN
+
+
+def test_a_program_that_takes_no_time_can_be_chosen() -> None:
+    """Its seconds are 0 by every clock."""
+    array, asked = jax.ShapeDtypeStruct((8, 16), jnp.float32), {"mesh": {"x": 4}, "hardware": "tpu_v5e"}
+    given = autoshard.plan(lambda x: x, array, **asked, argnames=("x",), roles={"x": ["batch", "embed"]})
+    judged = simulate_rivals(given, 0.05, compiler="own")
+    assert judged.record.compared[0].seconds == {"explicit": 0.0}
+    assert [str(f) for f in check_plan(plain(judged.plan)).findings] == []

@@ -30,7 +30,7 @@ def check_rivals(plan: Mapping[str, Any], findings: Findings) -> None:
     names += [one["name"] for one in told["left_out"]]
     if len(set(names)) < len(names) or not all(names):
         findings.add("rivals", f"plans that were compared have the same name, or none: {', '.join(names)}")
-    if not _is_seconds(told["within"]) or told["within"] > 1:
+    if not _is_seconds(told["within"]) or not 0 < told["within"] <= 1:
         findings.add("rivals", f"rivals are said to be within {told['within']!r} of the plan; it is a share up to 1")
         return
     if not told["judge"] or not told["clock"]:
@@ -76,9 +76,10 @@ def _check_compared(plan: Mapping[str, Any], told: Mapping[str, Any], findings: 
         if cost < least - RELATIVE * least:
             findings.add("rivals", f"{name} costs {cost} s, less than bound_s {plan['bound_s']}: it refutes the bound")
         far = cost > given["objective_s"] * (1 + told["within"]) * (1 + RELATIVE)
-        if one is not given and far and (one.get("calibrated_s") or cost) > near * (1 + RELATIVE):
+        by_calibration = cost if one.get("calibrated_s") is None else one["calibrated_s"]
+        if one is not given and far and by_calibration > near * (1 + RELATIVE):
             findings.add("rivals", f"{name} costs {cost} s, more than {told['within']:.1%} above {given['name']}")
-        if limit is not None and not 0 < one["peak_bytes"] <= limit:
+        if limit is not None and not 0 <= one["peak_bytes"] <= limit:
             findings.add("rivals", f"{name} is said to hold {one['peak_bytes']} bytes; the limit is {limit}")
     return readable
 
@@ -131,4 +132,4 @@ def _to_choose(seconds: Mapping[str, float]) -> float | None:
 
 
 def _is_seconds(amount: Any) -> bool:
-    return not isinstance(amount, bool) and isinstance(amount, int | float) and isfinite(amount) and amount > 0
+    return not isinstance(amount, bool) and isinstance(amount, int | float) and isfinite(amount) and amount >= 0
