@@ -216,3 +216,32 @@ def test_a_convolution_runs_where_its_window_times_its_results_is_within_the_lim
     asked = {"mesh": {"x": 4}, "hardware": "tpu_v5e"}
     checked = autoshard.plan(convolved, *arrays, **asked).verify(convolved, *arrays, **asked)
     assert {check.status for check in checked.checks} == {"ok"}, str(checked)
+
+
+@pytest.mark.parametrize("trips", [2, 2_000])
+def test_loops_whose_trips_are_known_run_where_all_trips_are_within_the_limit(trips):
+    """A trip is 2.7e8 FLOP here, so that two thousand are 5.4e11."""
+
+    def looped(x):
+        return jax.lax.while_loop(lambda s: s[0] < trips, lambda s: (s[0] + 1, jnp.tanh(s[1] @ s[1])), (0, x))[1]
+
+    asked = {"mesh": {"x": 2}, "hardware": "tpu_v5e"}
+    arrays = (jax.ShapeDtypeStruct((512, 512), jnp.float32),)
+    *_, results = autoshard.plan(looped, *arrays, **asked).verify(looped, *arrays, **asked).checks
+    assert results.status == ("ok" if trips == 2 else "not done"), str(results)
+
+
+def test_a_ragged_product_counts_each_row_once():
+    """8192 rows by 8192 x 8192 for 8 groups are 1.1e12 FLOP."""
+
+    def routed(x, w, sizes):
+        return jax.lax.ragged_dot(x, w, sizes)
+
+    arrays = (
+        jax.ShapeDtypeStruct((8192, 8192), jnp.int8),
+        jax.ShapeDtypeStruct((8, 8192, 8192), jnp.int8),
+        jax.ShapeDtypeStruct((8,), jnp.int32),
+    )
+    asked = {"mesh": {"x": 2}, "hardware": "tpu_v5e"}
+    *_, results = autoshard.plan(routed, *arrays, **asked).verify(routed, *arrays, **asked).checks
+    assert results.status == "not done" and "it is about 1.1e+12 FLOP" in str(results)

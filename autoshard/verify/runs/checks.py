@@ -30,6 +30,7 @@ from autoshard.trust import placed_config, refusal
 from autoshard.verify.derived import ASKED, NOT_DERIVED, check_derived
 from autoshard.verify.plan.checker import check_plan
 from autoshard.verify.plan.planned import AS_NUMBERS, collectives_of
+from autoshard.verify.plan.work import MATRIX_KINDS
 from autoshard.verify.report import Check, Verification, failed, not_done, ok
 from autoshard.verify.runs.forms import FORM, check_form
 
@@ -380,10 +381,12 @@ def _flop(program: Any) -> float:
     def of(block: Any) -> float:
         total = 0.0
         for op in block.ops:
-            if op.kind in ("dot_general", "conv_general_dilated") and op.rule is not None:
-                _, right, made = (*op.rule.operands, *op.rule.results)  # what a window reads is counted by the window
-                total += 2.0 * prod(op.rule.factor_sizes[f] for f in {f for dim in (*right, *made) for f in dim})
-            total += sum(of(r) for r in op.regions) * (int(op.attrs["length"]) if op.kind == "scan" else 1)
+            if op.kind in MATRIX_KINDS and op.rule is not None:
+                # what a window reads is counted by the window; a row of a ragged product meets one group
+                read, made = op.rule.operands[0 if op.kind.startswith("ragged") else 1], op.rule.results[0]
+                total += 2.0 * prod(op.rule.factor_sizes[f] for f in {f for dim in (*read, *made) for f in dim})
+            trips = op.attrs["length"] if op.kind == "scan" else op.attrs.get("trips") if op.kind == "while" else None
+            total += sum(of(r) for r in op.regions) * (1 if trips is None else int(trips))
         return total
 
     return of(program.body)
