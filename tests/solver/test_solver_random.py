@@ -1,9 +1,12 @@
 """Random networks of up to 12 nodes against all their assignments: optimum, bound, and proof that there is none."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from solver_cases import optimum, optimum_by_tensor, random_network
 
-from autoshard.solver import CostNetwork, evaluate, solve
+from autoshard.solver import CostNetwork, Usage, evaluate, solve
 
 NETWORKS = 5_000
 BY_DEFAULT = 300
@@ -42,6 +45,23 @@ def test_the_two_brute_forces_agree():
 def test_a_seeded_part_of_the_random_networks_is_solved_exactly():
     seen = [judge(seed) for seed in range(0, NETWORKS, NETWORKS // BY_DEFAULT)]
     assert min(seen.count("optimal"), seen.count("infeasible")) > BY_DEFAULT // 10
+
+
+def with_releases(network: CostNetwork, seed: int) -> CostNetwork:
+    """The network where some states give back what others take, and little is left without that."""
+    rng = np.random.default_rng(seed)
+    usages = [[Usage(u.start, u.stop, u.amounts - 20) for u in own] for own in network.usages]
+    return replace(network, usages=usages, usage_limit=int(rng.integers(5, 60)) if usages else None)
+
+
+def test_what_gives_back_leaves_room_for_others():
+    seen = []
+    for seed in range(400):
+        network = with_releases(random_network(seed, nodes=6, states=4), seed)
+        found = solve(network)
+        assert found.cost == optimum(network), seed
+        seen.append(found.status)
+    assert set(seen) == {"optimal", "infeasible"}
 
 
 @pytest.mark.slow

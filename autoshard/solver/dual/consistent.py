@@ -192,7 +192,7 @@ def drop_unfitting(offsets: np.ndarray, held: Held, slots: int, alive: np.ndarra
         for a in range(held_at[r + 1] - held_at[r]):
             if alive[i + a] and amounts[held_at[r] + a] > lows[r]:
                 if room < 0:
-                    most = np.int64(0)
+                    most = -np.int64(UNLIMITED)  # amounts may be negative
                     for t in range(start[r], stop[r]):
                         most = max(most, least[t])
                     room = limit - most
