@@ -18,7 +18,7 @@ _LEFT_TO_XLA = {"constraints": "the collectives", "shardings": "all between inpu
 
 
 def simulation_lines(simulations: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Lines for `Simulation.to_dict()`s, fastest last in detail and first in the ranking, which ends the text."""
+    """Lines for `Simulation.to_dict()`s: each in detail, then all of them as a ranking, fastest first."""
     lines = detail_lines(simulations)
     if len(simulations) == 1:
         return lines[:-1]
