@@ -72,13 +72,6 @@ def solve(
     deadline guards the wall clock; None for no limit. Ctrl-C ends the run and returns the incumbent.
     Raises `InputError` for starts that do not fit or costs too large for exact arithmetic.
     """
-    if network.is_factored:
-        from autoshard.solver.large import solve_large
-
-        return solve_large(
-            network, solve, deadline=deadline, effort=effort, gap=max(gap, rough), starts=starts, progress=progress,
-            standing=standing, proves=proves, seed=seed, workers=workers,
-        )  # fmt: skip
     began = clock()
     for start in starts:
         if len(start) != network.n_nodes or any(
@@ -87,6 +80,13 @@ def solve(
             raise InputError(
                 f"a start needs one state index per node ({network.n_nodes}), each within its node's range"
             )
+    if network.is_factored:
+        from autoshard.solver.large import solve_large
+
+        return solve_large(
+            network, solve, deadline=deadline, effort=effort, gap=max(gap, rough), starts=starts, progress=progress,
+            standing=standing, proves=proves, seed=seed, workers=workers,
+        )  # fmt: skip
     ends = math.inf if deadline is None else deadline.ends
     race = Race(network, began, ends, progress, endless=math.isinf(effort), accepted_gap=rough, wanted=wanted)
     stats: dict = {}

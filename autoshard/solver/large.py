@@ -118,7 +118,7 @@ class _Run:
         """How far the best assignment may be from the optimum, as a part of its cost; infinite where none is known."""
         if self.cost is None:
             return math.inf
-        return (self.cost - self.lower) / abs(self.cost) if self.cost > self.lower else 0.0
+        return max(0.0, self.cost - self.lower) / max(1, abs(self.cost))
 
     def seconds(self, share: float) -> float | None:
         """A part of the time that is left; None where there is no limit."""

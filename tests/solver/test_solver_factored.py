@@ -10,6 +10,7 @@ import pytest
 from solver_cases import optimum, random_network
 
 from autoshard.deadline import Deadline
+from autoshard.errors import InputError
 from autoshard.solver import IMPOSSIBLE, CostNetwork, Edge, Usage, evaluate, solve
 from autoshard.solver import large as large_networks
 from autoshard.solver.dual.factored import cheapest_way, cheapest_way_across
@@ -201,6 +202,21 @@ def test_a_large_network_within_a_limit_holds_to_it() -> None:
     usages = [(Usage(0, 1, np.array([9, 1])),), (Usage(0, 1, np.array([9, 1])),)]
     found = solve(CostNetwork(costs, [Edge(0, 1, table)], usages, 10))
     assert found.cost == 11 and found.peak == 10 and found.lower_bound <= 11
+
+
+def test_an_assignment_of_no_cost_has_a_gap_to_a_bound_below() -> None:
+    """Of three nodes of two states two are in the same one, which costs 2; messages show that nothing is below -2."""
+    alike = Factored(2.0 * np.eye(2), np.arange(2), np.arange(2))
+    costs = [np.array([-2, -2]), np.zeros(2, np.int64), np.zeros(2, np.int64)]
+    found = solve(CostNetwork(costs, [Edge(i, j, alike) for i, j in ((0, 1), (1, 2), (0, 2))]))
+    assert (found.status, found.cost, found.lower_bound) == ("optimal", 0, 0)
+
+
+@pytest.mark.parametrize("start", [[0], [0, 2], [0, -1]])
+def test_a_start_that_does_not_fit_a_large_network_is_an_error(start: list[int]) -> None:
+    network = CostNetwork([np.zeros(2, np.int64)] * 2, [Edge(0, 1, Factored(np.eye(2), np.arange(2), np.arange(2)))])
+    with pytest.raises(InputError, match="a start needs one state index per node"):
+        solve(network, starts=[start])
 
 
 def further(network: CostNetwork) -> CostNetwork:
