@@ -124,3 +124,13 @@ def test_a_solution_that_holds_more_than_a_petabyte_is_not_feasible(
     (tmp_path / "s.json").write_text("[0]")
     found = run(["network", "score", str(tmp_path / "p.json"), str(tmp_path / "s.json")], capsys, code=1)
     assert found["feasible"] is False
+
+
+def test_what_is_held_at_no_time_may_be_any_amounts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also beside negative ones, as far as the solver and the checker are concerned."""
+    nodes = {"intervals": [[3, 3], [0, 1]], "costs": [[1], [2, 1]], "usages": [[10**16], [-1, 5]]}
+    problem = {"nodes": nodes, "edges": {"nodes": [], "costs": []}, "usage_limit": 4}
+    network, certificate = tmp_path / "p.json", tmp_path / "proof.cert"
+    network.write_text(json.dumps({"problem": problem}))
+    assert run(["network", "solve", str(network), "--certificate", str(certificate)], capsys)["cost"] == 3
+    assert run(["network", "check", str(network), "--certificate", str(certificate)], capsys)["bound"] == 3

@@ -74,7 +74,7 @@ def read_network(path: Path) -> Network:
         for own, c in zip(usages, costs, strict=True):
             if any(len(amounts) != len(c) for _, _, amounts in own):
                 raise ValueError("usages and costs of a node differ in length")
-        held = [amounts for own in usages for _, _, amounts in own]
+        held = [amounts for own in usages for start, stop, amounts in own if start < stop]
         if any((own < 0).any() for own in held) and any((own >= most).any() for own in held):
             raise ValueError(f"usages holds negative amounts, and such of {most} or more beside them")
         return Network(costs, tables, usages, limit)
