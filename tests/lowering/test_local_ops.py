@@ -10,6 +10,9 @@ from naive_schedule import MESHES, naive_schedule
 from primitive_families import FAMILIES, together
 from running import Original, run_and_compare
 
+import autoshard
+from autoshard import Pin
+
 
 @cache
 def original(family: str) -> Original:
@@ -56,6 +59,22 @@ def test_transforms_run_whatever_the_layout_of_the_collective_before_them(mesh, 
     schedule = naive_schedule(program.traced.program, MESHES[mesh], seed, uneven=True)
     report = run_and_compare(program, schedule)
     assert report.ok, report
+
+
+@pytest.mark.parametrize("sizes", [[6, 6, 6, 6], [0, 3, 0, 20], [2, 2, 0, 3]])
+def test_groups_that_overrun_the_rows_end_with_them_on_every_device(sizes):
+    """Like masks, which JAX computes with: of four groups of six, eight rows are six and two."""
+    of_rows = lax.RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), [0], [])
+
+    def f(rows, experts, sizes):
+        return lax.ragged_dot(rows, experts, sizes), lax.ragged_dot_general(rows, rows, sizes, of_rows)
+
+    experts = jnp.arange(4 * 256.0 * 256).reshape(4, 256, 256) % 7
+    args = jnp.arange(8 * 256.0).reshape(8, 256) % 5, experts, jnp.asarray(sizes)
+    cut = Pin("experts", '[{"x"}, {}, {}]'), Pin("out/1", '[{"x"}, {}, {}]')
+    plan = autoshard.plan(f, *args, mesh={"x": 4}, hardware="tpu_v5e", constraints=cut)
+    for found, expected in zip(plan.jit()(*args), f(*args), strict=True):
+        np.testing.assert_array_equal(np.asarray(found), expected)
 
 
 def test_scans_over_nothing_and_unrolled_ones_beside_a_loop_of_unknown_length():

@@ -41,9 +41,9 @@ def conv_general_dilated(ctx: LocalOp, lhs: Any, rhs: Any) -> Sequence[Any]:
 def ragged_dot_general(ctx: LocalOp, lhs: Any, rhs: Any, group_sizes: Any, *rest: Any) -> Sequence[Any]:
     """Rows of the left side belong to consecutive groups; a device holds a range of rows, of groups, or both.
 
-    The sizes of all groups are cut to the own rows. With a range of groups, the rows of its first group are
-    rolled to the front, where the primitive wants them; rows of other groups give zeros, or do not enter where the
-    ragged dimension is contracted.
+    The sizes of all groups are cut to the own rows; their sum may exceed these. With a range of groups, the rows of
+    its first group are rolled to the front, where the primitive wants them; rows of other groups give zeros, or do
+    not enter where the ragged dimension is contracted.
     """
     numbers = ctx.params["ragged_dot_dimension_numbers"]
     ((lhs_contract, rhs_contract), (lhs_batch, _)) = numbers.dot_dimension_numbers
@@ -54,15 +54,14 @@ def ragged_dot_general(ctx: LocalOp, lhs: Any, rhs: Any, group_sizes: Any, *rest
     last = sizes.ndim - 1
 
     rows = ctx.operand_atoms(0, ragged)
-    if rows:
+    contracted = ragged in lhs_contract
+    group_dims = numbers.rhs_group_dimensions
+    groups = ctx.result_atoms(0, 0) if contracted else ctx.operand_atoms(1, group_dims[0]) if group_dims else ()
+    if rows or groups:
         begin = ctx.grid.start(ctx.operand_types[0].shape[ragged], rows)
         end = begin + ctx.grid.count(ctx.operand_types[0].shape[ragged], rows)
         ends = lax.cumsum(sizes, last)
         sizes = lax.clamp(begin, ends, end) - lax.clamp(begin, ends - sizes, end)
-
-    contracted = ragged in lhs_contract
-    group_dims = numbers.rhs_group_dimensions
-    groups = ctx.result_atoms(0, 0) if contracted else ctx.operand_atoms(1, group_dims[0]) if group_dims else ()
     if not groups:
         return ctx.bind([lhs, rhs, lax.convert_element_type(sizes, group_sizes.dtype)])
 
