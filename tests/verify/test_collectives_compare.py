@@ -98,6 +98,13 @@ def test_what_never_runs_may_be_left_out_or_stand_in_a_loop_of_unknown_length(fo
     assert differences([idle], [Found(loops=(FoundLoop("loop", None),))] * found) == []
 
 
+def test_what_never_runs_is_not_looked_for_where_loops_are_unrolled():
+    """Four trips were found as two of two; the loop of unknown length is one that runs, though one was left out."""
+    wanted = [Wanted(loops=(Around("scan", trips),)) for trips in (4, 0)] + [Wanted(loops=(Around("while", None),))]
+    found = [Found(loops=(FoundLoop("loop", trips),)) for trips in (2, 2, None)]
+    assert differences(wanted, found) == []
+
+
 @pytest.mark.parametrize("loops", [(), (FoundLoop("loop", 2),), (FoundLoop("branch", None),)])
 def test_what_never_runs_as_planned_must_not_run_as_found(loops):
     assert len(differences([Wanted(loops=(Around("while", 0),))], [Found(loops=loops)])) == 1

@@ -170,10 +170,9 @@ def compare(
     out = []
     for key in [*wanted, *(k for k in have if k not in wanted)]:
         ours, theirs = wanted.get(key, []), have.get(key, [])
-        theirs = _without_idle(theirs, min(idle[key], len(theirs) - len(ours)))
         our_loops = [tuple(loop.trips for loop in p.loops if loop.kind in ("scan", "while")) for p in ours]
         their_loops = [tuple(loop.trips for loop in f.loops if loop.kind == "loop") for f in theirs]
-        if not _same_loops(our_loops, their_loops):
+        if not any(_same_loops(our_loops, _without_idle(their_loops, n)) for n in range(idle[key] + 1)):
             text = _text(key, mesh)
             if len(ours) == len(theirs):
                 text += f", loops {sorted(our_loops, key=repr)} against {sorted(their_loops, key=repr)}"
@@ -181,10 +180,10 @@ def compare(
     return out
 
 
-def _without_idle(found: list[FoundCollective], most: int) -> list[FoundCollective]:
-    """Found collectives without at most so many of loops of which the text does not tell that they run zero times."""
-    unknown = [k for k, f in enumerate(found) if any(loop.kind == "loop" and loop.trips is None for loop in f.loops)]
-    return [f for k, f in enumerate(found) if k not in unknown[: max(0, most)]]
+def _without_idle(found: list[tuple[int | None, ...]], most: int) -> list[tuple[int | None, ...]]:
+    """Found loops without at most so many of which the text does not tell that they run zero times."""
+    unknown = [k for k, loops in enumerate(found) if None in loops]
+    return [loops for k, loops in enumerate(found) if k not in unknown[:most]]
 
 
 def groups_of(planned: Planned, mesh: AtomMesh) -> tuple[tuple[int, ...], ...]:
