@@ -137,6 +137,10 @@ def limit_option(text: str | None) -> float | None:
         raise InputError(f"--time-limit: {error}") from None
 
 
+MOST_DIGITS = 18
+"""Longer sizes of axes are not read: Python refuses numbers of thousands of digits."""
+
+
 def mesh_option(text: str) -> dict[str, int]:
     """``x=8,y=4`` as sizes by axis.
 
@@ -149,6 +153,10 @@ def mesh_option(text: str) -> dict[str, int]:
         name = name.strip()
         if not equals or not name or not size.strip().isdecimal():
             raise InputError(f"--mesh: cannot read {item!r}; write x=8,y=4")
+        if len(size) > MOST_DIGITS:
+            raise InputError(
+                f"--mesh: axis {name!r} has a size of {len(size.strip())} digits; no mesh has so many devices"
+            )
         if int(size) < 1:
             raise InputError(f"--mesh: axis {name!r} has size {int(size)}; sizes start at 1")
         if name in sizes:

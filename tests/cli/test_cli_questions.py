@@ -61,6 +61,7 @@ def test_answers_for_people_have_units(capsys: pytest.CaptureFixture[str]) -> No
         (("all-gather", "all-gathr"), "unknown collective 'all-gathr'"),
         (("x=8,y=4", "x=8,y"), "--mesh: cannot read 'y'; write x=8,y=4"),
         (("x=8,y=4", "x=8,x=4"), "--mesh: axis 'x' occurs twice"),
+        (("x=8,y=4", "x=" + "9" * 5_000), "--mesh: axis 'x' has a size of 5000 digits"),
         (("y", "z"), "the mesh has no axis 'z'"),
         (("x=8,y=4", "x=0"), "--mesh: axis 'x' has size 0; sizes start at 1"),
         (("2e9", "-1"), "--bytes: a number of bytes is not negative"),
