@@ -108,12 +108,14 @@ class EdgeTables:
             narrow = as_used.seconds[np.ix_(starts, ends[at])] * weight
             seconds[:, at] = np.where(rows[:, None] == those[at], narrow, np.inf)
         those = self._defined_in(link.source.node, table)[some][:, None]
-        seconds[those == columns] = 0.0  # see `Schedule.is_as_defined`
+        says_where = self.nodes[link.source.node].defined_in is not None
+        if says_where:
+            seconds[those == columns] = 0.0  # see `Schedule.is_as_defined`
         if link.shares:  # a shared array has its source's layout, a copy has another one
             flags = self.nodes[link.target.node].copies
             assert flags is not None
             seconds[(rows[:, None] == columns[None, :]) == flags[kept][None, :]] = np.inf
-        if link.whole:
+        if link.whole and says_where:
             seconds[(those >= 0) & (those != columns)] = np.inf
         return seconds
 
