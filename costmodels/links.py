@@ -12,6 +12,8 @@ from math import prod
 from autoshard.costmodels.errors import ProfileError
 from autoshard.costmodels.profile import Profile, TorusLevel
 
+MOST_DIGITS = 18
+"""Longer numbers are not read: Python refuses those of thousands of digits."""
 _TERM = re.compile(r"^(?P<level>[a-z][a-z0-9_]*)(?::(?P<dims>\d+(?:\+\d+)*))?(?:=(?P<size>\d+))?$")
 
 
@@ -47,8 +49,8 @@ def read_links(profile: Profile, axes: Mapping[str, int], links: Mapping[str, st
 
 def _read_term(profile: Profile, axis: str, term: str) -> tuple[str, tuple[int, ...] | None, int | None]:
     match = _TERM.match(term)
-    if match is None:
-        raise ProfileError(f"links of axis {axis!r}: cannot read {term!r}; write `dcn`, `ici:0+1` or `dcn=2, ici=4`")
+    if match is None or any(len(number) > MOST_DIGITS for number in re.findall(r"\d+", term)):
+        raise ProfileError(f"links of axis {axis!r}: cannot read {term[:80]!r}; write `dcn`, `ici:0+1` or `dcn=2, ici=4`")
     level = profile.level(match["level"])
     if not match["dims"]:
         dims = None
@@ -59,4 +61,7 @@ def _read_term(profile: Profile, axis: str, term: str) -> tuple[str, tuple[int, 
             raise ProfileError(
                 f"links of axis {axis!r}: {term!r} but level {level.name!r} has {count} torus dimensions"
             )
-    return level.name, dims, int(match["size"]) if match["size"] else None
+    size = int(match["size"]) if match["size"] else None
+    if size == 0:
+        raise ProfileError(f"links of axis {axis!r}: a part has at least one device, found {term!r}")
+    return level.name, dims, size

@@ -12,6 +12,7 @@ from typing import Any
 
 from autoshard.costmodels.collectives import CollectiveKind
 from autoshard.costmodels.errors import ProfileError
+from autoshard.costmodels.links import MOST_DIGITS
 from autoshard.costmodels.load import load_profile
 from autoshard.costmodels.machine import AxisPart, Machine
 from autoshard.costmodels.matmul import (
@@ -69,8 +70,8 @@ def _bare(kind: str) -> str:
 def axis_part(machine: Machine, text: str) -> AxisPart:
     """A mesh axis or sub-axis as text, ``y`` or ``y:(1)2``."""
     match = _PART.match(text.strip())
-    if match is None:
-        raise ProfileError(f'cannot read axis {text!r}; write "y" or "y":(pre_size)size')
+    if match is None or any(number is not None and len(number) > MOST_DIGITS for number in match.group("pre", "size")):
+        raise ProfileError(f'cannot read axis {text[:80]!r}; write "y" or "y":(pre_size)size')
     if match["pre"] is None:
         return AxisPart(match["name"], 1, machine.axis_size(match["name"]))
     return AxisPart(match["name"], int(match["pre"]), int(match["size"]))
@@ -158,7 +159,9 @@ def ask_collective(
     parts = tuple(axis_part(machine, axis) for axis in axes)
     if in_network_reduction:
         _refuse_no_reduction(machine, kind, parts)
-    if kind.strip().lower().replace("-", "_") in _SLICES:
+    if _bare(kind) in map(_bare, _SLICES):
+        if not 0 <= bytes_ < inf:
+            raise ProfileError(f"a collective cannot move {bytes_} bytes")
         machine.costs(CollectiveKind.ALL_GATHER, parts)  # raises where the axes do not make a group
         return CollectiveAnswer(
             kind="slice", bytes=float(bytes_), axes=tuple(axes), group_size=prod(part.size for part in parts),

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from autoshard.errors import ShardingError
 
+MOST_DIGITS = 18
+"""Longer numbers are not read: no mesh has so many devices, and Python refuses numbers of thousands of digits."""
 _TEXT = re.compile(r'^"?(?P<name>[^":]+)"?(?::\((?P<pre>\d+)\)(?P<size>\d+))?$')
 
 
@@ -54,4 +56,15 @@ class AxisRef:
             raise ShardingError(f'cannot read axis {text!r}; write "x" or "x":(pre_size)size')
         if match["pre"] is None:
             return AxisRef(match["name"])
-        return AxisRef(match["name"], int(match["pre"]), int(match["size"]))
+        return AxisRef(match["name"], whole_number(match["pre"]), whole_number(match["size"]))
+
+
+def whole_number(text: str) -> int:
+    """The number that digits make, in the text of shardings; `ShardingError` for more than `MOST_DIGITS`.
+
+    >>> whole_number("16"), whole_number("-2")
+    (16, -2)
+    """
+    if len(text) > MOST_DIGITS:
+        raise ShardingError(f"{text[:MOST_DIGITS]}... is a number of {len(text)} digits; no mesh has so many devices")
+    return int(text)

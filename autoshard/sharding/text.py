@@ -4,7 +4,7 @@ import re
 from typing import NamedTuple
 
 from autoshard.errors import ShardingError
-from autoshard.sharding.axis import AxisRef
+from autoshard.sharding.axis import AxisRef, whole_number
 from autoshard.sharding.dimension_sharding import DimensionSharding
 
 _TOKEN = re.compile(
@@ -80,7 +80,7 @@ class _Reader:
             return AxisRef(name)
         match = _SUB.match(self.next())
         assert match is not None
-        return AxisRef(name, int(match[1]), int(match[2]))
+        return AxisRef(name, whole_number(match[1]), whole_number(match[2]))
 
     def axes(self) -> tuple[AxisRef, ...]:
         self.expect("{")
@@ -128,7 +128,7 @@ class _Reader:
         if not re.fullmatch(r"p\d+", word):
             raise self.fail("a priority such as p1")
         self.at += 1
-        return int(word[1:])
+        return whole_number(word[1:])
 
 
 class Written(NamedTuple):

@@ -97,3 +97,14 @@ def test_a_sequence_that_nobody_has_is_refused() -> None:
 def test_the_largest_batch_has_a_finite_step() -> None:
     answer = ask_strategy("gpt3_175b", "fsdp", {"fsdp": 2}, 1e15, "tpu_v3")
     assert 0 < answer.seconds <= answer.upper_seconds < float("inf")
+
+
+def test_a_number_of_thousands_of_digits_in_an_axis_is_refused() -> None:
+    with pytest.raises(ProfileError, match="cannot read axis"):
+        ask_collective("all-gather", 1e6, {"x": 8}, ["x:(1)" + "1" * 5000], "tpu_v5e")
+
+
+@pytest.mark.parametrize("kind", ["slice", "dynamic slice", "all-gather"])
+def test_a_negative_number_of_bytes_is_refused_for_every_kind(kind: str) -> None:
+    with pytest.raises(ProfileError, match="cannot move -5"):
+        ask_collective(kind, -5, {"x": 8}, ["x"], "tpu_v5e")

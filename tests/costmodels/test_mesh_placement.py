@@ -41,6 +41,20 @@ def test_links_by_hand_put_an_outer_axis_inside() -> None:
     assert placed("h100", {"tensor": 8, "data": 4}, links={"tensor": "nvlink"}) == on
 
 
+@pytest.mark.parametrize(
+    ("link", "message"),
+    [
+        ("dcn=0, ici", "a part has at least one device, found 'dcn=0'"),
+        ("dcn=0", "a part has at least one device"),
+        ("ici=" + "8" * 5000, "cannot read 'ici=888"),
+        ("ici:" + "1" * 5000, "cannot read 'ici:111"),
+    ],
+)
+def test_a_part_of_a_link_without_devices_or_beyond_all_numbers_is_refused(link: str, message: str) -> None:
+    with pytest.raises(ProfileError, match=message):
+        place_mesh(load_profile("tpu_v5e"), {"data": 8}, {"data": link})
+
+
 # TPU slices
 
 

@@ -75,6 +75,8 @@ def test_a_missing_priority_counts_as_zero() -> None:  # S0.43
         ('[{"x":(2)1}]', "greater than 1"),  # S0.17
         ("[{x}] trailing", "replicated"),
         ("[{x};]", "unexpected character"),
+        (f'[{{"x":(1){"2" * 5000}}}]', "a number of 5000 digits"),
+        (f"[{{x}}p{'1' * 5000}]", "a number of 5000 digits"),
     ],
 )
 def test_malformed_text_is_refused_with_the_place(text: str, message: str) -> None:
