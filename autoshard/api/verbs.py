@@ -39,13 +39,12 @@ from autoshard.request.arguments import argument_numbers, limit_seconds
 from autoshard.request.asking import Asked, Constraint, asked, placed
 from autoshard.request.placed_arrays import notes_on_inputs
 from autoshard.request.request import AUTO, Request, SearchWords, request_of
-from autoshard.request.specs import is_stated, with_stated
+from autoshard.request.specs import with_stated
 from autoshard.search.starts import each_start
 from autoshard.search.strategy import decide_by, default_strategy
 from autoshard.search_options import Progress, SearchOptions
 from autoshard.sharding.mesh import Mesh
 from autoshard.strategies.choice import SEARCHES, StrategyName
-from autoshard.strategies.stated import StatedShardings
 
 if TYPE_CHECKING:
     from autoshard.frontends.jax.function import TracedFunction
@@ -387,14 +386,15 @@ def _search_mesh(request: Request) -> Plan:
 
 
 def _reads(baseline: Baseline, mesh: Mesh) -> bool:
-    """Whether a mesh has the axes that a baseline needs."""
-    from autoshard.search.baselines import read_baseline
-    from autoshard.sharding.layout import AtomMesh
+    """Whether a mesh has the axes that a baseline needs; `InputError` for the name of no baseline."""
+    from autoshard.strategies.named import named_strategy
+    from autoshard.strategies.names import parts_of
 
-    if is_stated(baseline) or isinstance(baseline, StatedShardings):
-        return True
+    if not isinstance(baseline, str):
+        return True  # rules name axes, and all meshes have the same
+    parts_of(baseline)
     try:
-        read_baseline(baseline, AtomMesh.split(mesh))
+        named_strategy(baseline, mesh)
     except InputError:
         return False
     return True

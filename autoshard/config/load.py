@@ -20,7 +20,7 @@ from autoshard.constraints.carry import carry_groups
 from autoshard.constraints.in_config import ConfigKey
 from autoshard.errors import InputError
 from autoshard.files import read_text
-from autoshard.request.mesh_sizes import MAX_DEVICES, MeshSearch
+from autoshard.request.mesh_sizes import MeshSearch
 from autoshard.sharding.mesh import Mesh
 from autoshard.trust import Trust
 from autoshard.units import MemoryAmount
@@ -280,8 +280,6 @@ def _first_sizes(search: MeshSearch, hardware: Any, directory: Path) -> dict[str
     """The first sizes that the machine allows; any where the machine itself is at fault, which is reported later."""
     from autoshard.costmodels.errors import ProfileError
 
-    if search.devices > MAX_DEVICES:
-        raise InputError(f"the mesh has {search.devices} devices; at most {MAX_DEVICES} can be planned for")
     try:
         allowed, others = search.allowed(_hardware_path(str(hardware), directory))
     except ProfileError:

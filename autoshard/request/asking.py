@@ -156,6 +156,11 @@ def placed(mesh: Mesh | Mapping[str, Any], hardware: str | Path | Profile | Mach
             machine = hardware
             if dict(machine.axes) != dict(zip(logical.axis_names, logical.axis_sizes, strict=True)):
                 raise InputError(f"the machine is placed for axes {dict(machine.axes)}, the mesh is {logical}")
+            if links:
+                raise InputError(
+                    f"mesh: axis {next(iter(links))!r} is to lie on {next(iter(links.values()))}, and the machine is "
+                    "placed already: leave out the link, or give the profile as hardware"
+                )
         else:
             profile = hardware if isinstance(hardware, Profile) else load_profile(hardware)
             axes = dict(zip(logical.axis_names, logical.axis_sizes, strict=True))

@@ -43,6 +43,8 @@ class MeshSearch:
         devices, axes = given["devices"], tuple(given["axes"])
         if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
             raise InputError(f"devices is a positive whole number, found {devices!r}")
+        if devices > MAX_DEVICES:
+            raise InputError(f"the mesh has {devices} devices; at most {MAX_DEVICES} can be planned for")
         if not axes or not all(isinstance(a, str) and a for a in axes):
             raise InputError(f"axes is a list of names such as [data, fsdp, tensor], found {list(axes)!r}")
         if len(set(axes)) < len(axes):

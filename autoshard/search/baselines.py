@@ -75,7 +75,8 @@ def price_baselines(
 
     The deadline is for all of them together.
     slow: mesh axes between slices, which named strategies use for data parallelism only.
-    Raises `InputError` for unknown names, rules about unknown axes, and baselines without `roles`.
+    Raises `InputError` for unknown names, two baselines of one name, rules about unknown axes, and baselines without
+    `roles`.
     """
     return list(each_baseline(model, baselines, roles, slow=slow, options=options))
 
@@ -100,19 +101,8 @@ def each_baseline(
             "give logical_axes (config) or roles (Python), such as {'params/w1': ['embed', 'mlp'], 'batch/x': "
             "['batch', None]}"
         )
-    seen, planned = set(), False
-    options = options or SearchOptions()
-    for baseline in baselines:
-        if isinstance(baseline, StatedShardings):
-            strategy = baseline
-        else:
-            strategy = read_baseline(baseline, model.problem.mesh, slow)
-        if isinstance(baseline, Mapping):
-            assert isinstance(strategy, NamedStrategy) and roles is not None
-            check_rules(strategy, roles)
-        if strategy.name in seen:
-            continue
-        seen.add(strategy.name)
+    options, planned = options or SearchOptions(), False
+    for strategy in _by_name(model, baselines, roles, slow).values():
         if planned and until.passed:
             yield PricedBaseline(
                 BaselineCost(name=strategy.name, objective_s=None, reason=TOO_LATE), None, timed_out=True
@@ -122,6 +112,24 @@ def each_baseline(
         priced = _price(model, strategy, roles, options.deadline)
         planned = planned or priced.assignment is not None
         yield priced
+
+
+def _by_name(
+    model: Model, baselines: Sequence[Baseline], roles: Roles | None, slow: Collection[str]
+) -> dict[str, NamedStrategy | StatedShardings]:
+    """The strategies by their names; one that is asked for twice is there once, and two of one name are an error."""
+    strategies: dict[str, NamedStrategy | StatedShardings] = {}
+    for baseline in baselines:
+        if isinstance(baseline, StatedShardings):
+            strategy = baseline
+        else:
+            strategy = read_baseline(baseline, model.problem.mesh, slow)
+        if isinstance(baseline, Mapping):
+            assert isinstance(strategy, NamedStrategy) and roles is not None
+            check_rules(strategy, roles)
+        if strategies.setdefault(strategy.name, strategy) != strategy:
+            raise InputError(f"two baselines are called {strategy.name!r}: their rows could not be told apart")
+    return strategies
 
 
 def read_baseline(

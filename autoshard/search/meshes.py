@@ -88,7 +88,8 @@ def search_mesh(
     by then. names_count: whether other names of the axes give another problem whatever is stated (stages by names of
     strategies). tighter: whether searches within less memory than the best plan takes add points to the frontier.
 
-    Raises `InfeasibleError` where it is proved that no mesh has a plan, `NotFoundError` where no plan was found and
+    Raises `InputError` where what is asked fits no mesh (a pin that matches nothing), `InfeasibleError` where it is
+    proved that no mesh has a plan, `NotFoundError` where no plan was found and
     that is not proved for every mesh, `OutOfTimeError` where the time ended before any plan was found,
     `UnsupportedError` where the program can be planned on none of them.
     """
@@ -151,6 +152,7 @@ class _Search(Generic[P]):
         self.looked: tuple[Sizes, Decision] | None = None  # the best of the first look
         self.best: P | None = None
         self.unsupported: list[UnsupportedError] = []  # meshes that a `shard_map` of the program is not for
+        self.faulty: dict[tuple[int, ...], InputError] = {}  # meshes that what was asked does not fit, or none does
 
     def of(self, sizes: Sizes) -> MeshTried:
         """The record of a mesh; a mesh that differs from another in names only has the figures of that one."""
@@ -185,6 +187,7 @@ class _Search(Generic[P]):
             except (InfeasibleError, InputError, UnsupportedError) as error:
                 self.tried[_key(sizes)] = _tried(sizes, "cannot be", reason=str(error))
                 self.unsupported += [error] if isinstance(error, UnsupportedError) else []
+                self.faulty |= {_key(sizes): error} if isinstance(error, InputError) else {}
 
     def _look(self, sizes: Sizes, problem: Problem, limit: int | None, share: float) -> MeshTried:
         model = build_model(
@@ -236,6 +239,7 @@ class _Search(Generic[P]):
                 continue
             except (InfeasibleError, InputError) as error:  # the first look does without stages and private copies
                 self.tried[_key(tried.mesh)] = _tried(tried.mesh, "cannot be", reason=str(error))
+                self.faulty |= {_key(tried.mesh): error} if isinstance(error, InputError) else {}
                 self.points = [p for p in self.points if p.mesh != tried.mesh]
                 continue
             peak = plan.memory.peak_bytes
@@ -264,6 +268,8 @@ class _Search(Generic[P]):
     def _nothing(self) -> NoReturn:
         if self.tried and len(self.unsupported) == len(self.tried):
             raise self.unsupported[0]
+        if self.faulty.keys() == {key for key, t in self.tried.items() if t.status != "alike"}:
+            raise self._fault()
         late = [t for t in self.tried.values() if t.status == "out of time"]
         if late:
             raise OutOfTimeError(
@@ -279,6 +285,14 @@ class _Search(Generic[P]):
         raise InfeasibleError(
             f"none of the {len(self.tried)} meshes that the machine allows has a plan (proved for each):\n{reasons}"
         )
+
+    def _fault(self) -> InputError:
+        """The error that what was asked is at fault, and no mesh: nothing is proved of plans then."""
+        first, *others = self.faulty.values()
+        if all(str(other) == str(first) for other in others):
+            return first
+        told = [f"  {_text(self.tried[k].mesh)}: {str(e).splitlines()[0]}" for k, e in list(self.faulty.items())[:6]]
+        return InputError("\n".join((f"what is asked for fits none of the {len(self.tried)} meshes:", *told)))
 
     def tighten(self, best: P) -> None:
         """Add points to the frontier: search the most promising meshes within less memory than the best plan takes."""

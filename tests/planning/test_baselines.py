@@ -93,6 +93,17 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         plan(mlp, *MLP, mesh={"d": 8}, hardware="tpu_v5e", baselines=["magic"], roles=ROLES)
 
 
+def test_two_baselines_of_one_name_are_refused() -> None:
+    mine = [{"name": "mine", "rules": {"batch": "d"}}, {"name": "mine", "rules": {"mlp": "d"}}]
+    with pytest.raises(InputError, match="two baselines are called 'mine'"):
+        plan(mlp, *MLP, mesh={"d": 8}, hardware="tpu_v5e", baselines=mine, roles=ROLES)
+
+
+def test_a_baseline_that_is_asked_for_twice_has_one_row() -> None:
+    made = plan(mlp, *MLP, mesh={"d": 8}, hardware="tpu_v5e", baselines=["data", "data"], roles=ROLES)
+    assert len(made.baselines) == 1
+
+
 def test_the_mix_needs_two_axes() -> None:
     with pytest.raises(InputError, match=r"needs .*mesh ax[ei]s larger than 1"):
         plan(mlp, *MLP, mesh={"d": 8}, hardware="tpu_v5e", baselines=["fsdp+tensor"], roles=ROLES)

@@ -1,7 +1,7 @@
 """A request is one value, whether keywords or a config made it."""
 
 import textwrap
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
@@ -38,6 +38,13 @@ def config(tmp_path):
 def requested(config) -> Request:
     problem = build_problem(config)
     return request_of_config(config, problem, trace_config(config, problem), SearchOptions().within(60))
+
+
+def test_a_link_of_an_axis_is_refused_beside_a_machine_that_is_placed_already(config):
+    of_config = requested(config)
+    placed = replace(of_config, hardware=place_mesh(load_profile("tpu_v5e"), {"a": 2, "b": 2}))
+    with pytest.raises(InputError, match="axis 'b' is to lie on dcn, and the machine is placed already"):
+        asked(placed)
 
 
 def test_a_config_and_keywords_that_say_the_same_ask_for_the_same(config):

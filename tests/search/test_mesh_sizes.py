@@ -152,12 +152,30 @@ def test_sizes_that_the_machine_has_no_room_for_are_told() -> None:
         ({"devices": 8, "axes": []}, "axes is a list of names"),
         ({"devices": 8, "axes": ["a", "a"]}, "names an axis twice"),
         ({"devices": 8, "axes": ["a"], "link": "ici"}, "found link besides"),
-        ({"devices": 2**60, "axes": list("abcdefgh")}, "name fewer axes"),
+        ({"devices": 2**24, "axes": list("abcdefgh")}, "name fewer axes"),
+        ({"devices": 10**18 + 9, "axes": ["a", "b"]}, "at most 16777216 can be planned for"),  # a prime: not factored
     ],
 )
 def test_malformed_searches_are_refused(mesh: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         plan(f, W, X, mesh=mesh, hardware="tpu_v5e")
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"constraints": [Pin("nope", "[{}, {}]")]}, "^pin 'nope' matches no value"),
+        ({"strategy": "magic"}, "^unknown strategy 'magic'"),
+        ({"memory_limit": "much"}, "^memory_limit is 'much'"),
+        ({"baselines": ["magic"]}, "^unknown baseline 'magic'"),
+        ({"baselines": [{"name": "mine", "rules": {"batch": ["c"]}}]}, "^rule 'batch' names mesh axis 'c'"),
+        ({"constraints": [Pin("x", '[{"a":(1)2}, {}]')]}, "fits none of the 2 meshes:\n  a=2 x b=1: pin 'x': "),
+    ],
+)
+def test_what_fits_no_mesh_is_at_fault_itself_and_proves_nothing_of_plans(asked: dict, message: str) -> None:
+    roles = {"w": ("embed", "mlp"), "x": ("batch", "embed")}
+    with pytest.raises(InputError, match=message):
+        plan(f, W, X, mesh={"devices": 2, "axes": ["a", "b"]}, hardware="tpu_v5e", roles=roles, **asked)
 
 
 def test_where_no_mesh_has_a_plan_the_reasons_are_told() -> None:
