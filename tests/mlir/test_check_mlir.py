@@ -228,6 +228,17 @@ def test_members_of_a_group_have_one_shape() -> None:  # S4.12
     assert check_mlir(GROUPS.format(one="{?}", two="{?}", shape="8x2")) == []
 
 
+def test_members_of_a_group_may_have_different_element_types() -> None:
+    found = check_mlir(
+        f"sdy.mesh @mesh = {MESH}\n"
+        "func.func @main(%a: tensor<4xcomplex<f32>>, %b: tensor<4xf32>) -> tensor<4xf32> {\n"
+        "  sdy.sharding_group %a group_id=0 : tensor<4xcomplex<f32>>\n"
+        "  sdy.sharding_group %b group_id=0 : tensor<4xf32>\n"
+        "  return %b : tensor<4xf32>\n}"
+    )
+    assert found == []
+
+
 def test_contradicting_members_are_both_named() -> None:  # S4.12
     text = GROUPS.format(one='{"x"}', two='{"x"}', shape="8x2")
     found = check_mlir(text)

@@ -239,7 +239,7 @@ class _Checker:
                         f"the members of sharding group {number} lie in different manual computations",
                         "use one group inside the body and another outside",
                     )
-                elif str(value.type).split("x")[:-1] != str(first.type).split("x")[:-1]:
+                elif _shape(value.type) != _shape(first.type):
                     yield self._at(
                         op,
                         f"the members of sharding group {number} have different shapes: {first.type} and {value.type}",
@@ -273,6 +273,11 @@ class _Checker:
                 attr = owner.attributes["sharding"]
         read = None if attr is None else self._read(attr)
         return None if read is None else read[0]
+
+
+def _shape(kind: ir.Type) -> tuple[int, ...] | None:
+    """The sizes of a ranked tensor, negative ones where they are dynamic; None of other types."""
+    return tuple(kind.shape) if isinstance(kind, ir.RankedTensorType) else None
 
 
 def _manual_parent(op: ir.Operation) -> ir.Operation | None:
