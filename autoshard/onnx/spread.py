@@ -4,8 +4,9 @@ The graph becomes a `Program` whose ops have the rules of `autoshard.onnx.rules`
 of a mesh. Ops without a rule, and control flow, pass nothing on.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import permutations
+from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from autoshard.onnx.walk import Visit, Walk
 from autoshard.program.program import Block, Op, Origin, Program, Value
 from autoshard.program.rule import ShardingRule, TensorFactors
 from autoshard.program.types import TensorType
+from autoshard.sharding.axis import MOST_DIGITS
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
 
@@ -112,7 +114,7 @@ def _named_mesh(configuration: Configuration) -> Mesh | None:
     names = []
     for device in configuration.devices:
         parts = [part.partition("=") for part in device.split(",")]
-        if not all(axis and number.isdecimal() for axis, _, number in parts):
+        if not all(axis and number.isdecimal() and len(number) <= MOST_DIGITS for axis, _, number in parts):
             return None
         names.append(tuple((axis, int(number)) for axis, _, number in parts))
         for axis, number in names[-1]:
@@ -139,13 +141,21 @@ def _prime_meshes(count: int) -> Iterator[Mesh]:
             primes.append(p)
             left //= p
         p += 1
-    orders: dict[tuple[int, ...], None] = {}
-    for tried, order in enumerate(permutations(primes)):
-        if tried >= MAX_ORDERS:
-            break
-        orders[order] = None
-    for order in orders:
+    for order in islice(_orders(Counter(primes)), MAX_ORDERS):
         yield Mesh.from_dict({f"axis_{i}": n for i, n in enumerate(order)})
+
+
+def _orders(primes: Counter[int]) -> Iterator[tuple[int, ...]]:
+    """Every order of these primes, each once, however often one of them occurs.
+
+    >>> list(_orders(Counter([2, 2, 3])))
+    [(2, 2, 3), (2, 3, 2), (3, 2, 2)]
+    """
+    if not primes:
+        yield ()
+    for first in sorted(primes):
+        for rest in _orders(primes - Counter([first])):
+            yield (first, *rest)
 
 
 # -- the program -------------------------------------------------------------------------------------------------------

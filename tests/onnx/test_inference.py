@@ -180,6 +180,19 @@ def test_hints_are_read_over_the_axes_that_device_names_spell() -> None:
     assert load(load(model).infer(spread=True).proto).check().ok
 
 
+@pytest.mark.parametrize(("devices", "first"), [(12, 3), (192, 3), (768, 12)])
+def test_hints_are_read_over_any_order_of_the_primes_of_the_devices(devices: int, first: int) -> None:
+    model = graph_model([helper.make_node("Relu", ["x"], ["y"])], {"x": [devices, 64]}, ["y"], devices=devices)
+    annotate(model, {0: [spec("x", range(devices), {0: first, 1: devices // first})]})
+    assert load(model).infer(spread=True).added == 1
+
+
+def test_names_of_devices_with_endless_numbers_spell_no_mesh() -> None:
+    model = graph_model([helper.make_node("Relu", ["x"], ["y"])], {"x": [4, 64]}, ["y"], devices=1)
+    model.configuration[0].device.append("data=" + "9" * 5000)
+    assert load(model).infer(spread=True).added == 2
+
+
 def test_spreading_says_what_it_needs() -> None:
     model = mlp()
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
