@@ -15,6 +15,11 @@ _NEVER = frozenset(
     ("If", "Loop", "Scan", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
      "Multinomial", "Dropout", "SequenceMap")
 )  # fmt: skip
+_BROADCAST = frozenset(
+    ("Add", "Sub", "Mul", "Div", "Mod", "Pow", "Max", "Min", "Sum", "Mean", "Where", "Equal", "Greater", "Less",
+     "GreaterOrEqual", "LessOrEqual", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift")
+)  # fmt: skip
+"""Ops whose result may be larger than all inputs together: a row and a column make a table."""
 _NEWER_ONLY = {"Softmax": 13, "LogSoftmax": 13, "Hardmax": 13}
 """Op -> the opset as of which the reference computes it, whatever the model's opset is."""
 
@@ -37,7 +42,23 @@ def can_fold(op_type: str, version: int, inputs: Sequence[Any]) -> bool:
         return delta != 0 and (limit - start) / delta <= MOST_ELEMENTS
     if op_type == "EyeLike":
         return inputs[0].size <= MOST_ELEMENTS
-    return sum(x.size for x in inputs if x is not None) <= MOST_ELEMENTS
+    given = [x for x in inputs if x is not None]
+    if op_type in _BROADCAST and not _table_is_small(given):
+        return False
+    if (
+        op_type == "OneHot"
+        and len(given) == 3
+        and inputs[0].size * max(0, int(inputs[1].reshape(-1)[0])) > MOST_ELEMENTS
+    ):
+        return False
+    return sum(x.size for x in given) <= MOST_ELEMENTS
+
+
+def _table_is_small(inputs: Sequence[np.ndarray]) -> bool:
+    try:
+        return prod(np.broadcast_shapes(*(x.shape for x in inputs))) <= MOST_ELEMENTS
+    except ValueError:  # the op says what is wrong
+        return False
 
 
 def folded(node: Any, version: int, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray] | None:

@@ -7,6 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.frontends.jax.function import trace
+from autoshard.onnx.fold import can_fold
 from autoshard.onnx.function import function
 from autoshard.onnx.ops.registry import NeedsValueError, NotMappedError
 
@@ -55,6 +56,30 @@ def test_ops_of_a_node_are_in_a_scope_of_its_name():
         model([node("Relu", ["x"], ["y"], called="/layer.0/act")], {"x": (FLOAT, [4])}, {"y": (FLOAT, [4])})
     )
     assert [op.source.rsplit("[")[-1] for op in traced(made).body.ops] == ["layer.0/act]"]
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs"),
+    [
+        ("LessOrEqual", [np.zeros((2**15, 1)), np.zeros((1, 2**15))]),
+        ("Where", [np.zeros((2**9, 1), bool), np.zeros((1, 2**9)), np.zeros(())]),
+        ("OneHot", [np.array([3]), np.array(2**30), np.array([0.0, 1.0])]),
+    ],
+)
+def test_a_table_that_small_known_values_make_is_not_worked_out_where_it_is_large(op, inputs):
+    assert not can_fold(op, 18, inputs)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs"),
+    [
+        ("LessOrEqual", [np.zeros((2**8, 1)), np.zeros((1, 2**8))]),
+        ("OneHot", [np.array([3]), np.array(8), np.array([0.0, 1.0])]),
+        ("Concat", [np.zeros(2**15), np.zeros(2**15)]),
+    ],
+)
+def test_what_stays_small_is_worked_out(op, inputs):
+    assert can_fold(op, 18, inputs)
 
 
 def test_arithmetic_on_shapes_leaves_no_ops():
