@@ -13,7 +13,7 @@ import pytest
 from autoshard.api import verbs as api
 from autoshard.calibrate import compiled, measure, programs, run
 from autoshard.cli import main
-from autoshard.costmodels import load_profile, place_mesh
+from autoshard.costmodels import ProfileError, load_profile, place_mesh
 from autoshard.costmodels.devices import profile_of_device
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.report.calibration import show_calibration
@@ -138,12 +138,19 @@ def test_a_profile_is_yaml(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     [
         ("TPU v5 lite", "tpu_v5e"), ("TPU v5p", "tpu_v5p"), ("TPU v6 lite", "tpu_v6e"), ("TPU v4", "tpu_v4"),
         ("NVIDIA H100 80GB HBM3", "h100"), ("NVIDIA A100-SXM4-40GB", "a100_40"), ("NVIDIA GB200", "gb200_nvl72"),
-        ("AMD Instinct MI300X", "mi300x"), ("cpu", "cpu_sim"),
+        ("AMD Instinct MI300X", "mi300x"), ("cpu", "cpu_sim"), ("NVIDIA A100-PCIE-40GB", "a100_40"),
+        ("NVIDIA A100 80GB PCIe", "a100_80"),
     ],
 )  # fmt: skip
 def test_devices_are_known_by_the_name_jax_has_for_them(kind: str, name: str) -> None:
     assert profile_of_device(kind) == name
     load_profile(name)
+
+
+@pytest.mark.parametrize("kind", ["NVIDIA RTX A1000", "NVIDIA GH200 480GB", "TPU v4i"])
+def test_a_device_whose_name_has_that_of_another_inside_is_not_taken_for_it(kind: str) -> None:
+    with pytest.raises(ProfileError, match="no profile is known for devices of kind"):
+        profile_of_device(kind)
 
 
 def test_an_unknown_device_needs_a_base() -> None:
