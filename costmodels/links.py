@@ -50,7 +50,9 @@ def read_links(profile: Profile, axes: Mapping[str, int], links: Mapping[str, st
 def _read_term(profile: Profile, axis: str, term: str) -> tuple[str, tuple[int, ...] | None, int | None]:
     match = _TERM.match(term)
     if match is None or any(len(number) > MOST_DIGITS for number in re.findall(r"\d+", term)):
-        raise ProfileError(f"links of axis {axis!r}: cannot read {term[:80]!r}; write `dcn`, `ici:0+1` or `dcn=2, ici=4`")
+        raise ProfileError(
+            f"links of axis {axis!r}: cannot read {term[:80]!r}; write `dcn`, `ici:0+1` or `dcn=2, ici=4`"
+        )
     level = profile.level(match["level"])
     if not match["dims"]:
         dims = None

@@ -40,7 +40,8 @@ def read_strategy(text: str, mesh: Mapping[str, int]) -> dict[str, tuple[str, ..
     """
     names: list[str] = []
     for word in (w.strip().lower() for w in text.split("+")):
-        part = _SPELLINGS.get(word, word.replace("-", "_").replace(" ", "_"))
+        plain = word.replace("-", "_").replace(" ", "_")
+        part = _SPELLINGS.get(plain, plain)
         if part not in PARTS:
             raise ProfileError(f"unknown strategy {word!r}; parts are {', '.join(PARTS)}, joined by +")
         if part in names:

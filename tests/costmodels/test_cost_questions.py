@@ -332,6 +332,7 @@ def test_answers_are_plain_data() -> None:
         ("data+fsdp", {"data": 4, "fsdp": 64}, {"data": ("data",), "fsdp": ("fsdp",)}),
         ("zero1+tp", {"data": 4, "tensor": 8}, {"zero1": ("data",), "tensor": ("tensor",)}),
         ("dp", {"anything": 8}, {"data": ("anything",)}),
+        ("data-parallel + tensor parallel", {"d": 4, "t": 2}, {"data": ("d",), "tensor": ("t",)}),
     ],
 )
 def test_parts_take_the_axes_named_for_them_then_free_ones(strategy, mesh, parts) -> None:
