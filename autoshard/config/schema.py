@@ -36,7 +36,7 @@ _LEAF = re.compile(r"^(?P<dtype>[A-Za-z]\w*)\[(?P<shape>[^\]]*)\]$")
 
 
 def _reference(text: str) -> str:
-    if not _REFERENCE.match(text):
+    if not _REFERENCE.fullmatch(text):
         raise InputError(f"write module:function, such as my_package.train:step, found {text!r}")
     return text
 
@@ -130,7 +130,7 @@ def _axis_names(axes: dict[str, Any]) -> dict[str, Any]:
     if not axes:
         raise InputError("a mesh has at least one axis, such as {data: 8}")
     for name in axes:
-        if not _AXIS_NAME.match(name):
+        if not _AXIS_NAME.fullmatch(name):
             raise InputError(f"axis name {name!r}: use letters, digits, _, . and -, beginning with a letter or _")
     return axes
 
@@ -188,7 +188,7 @@ def parse_leaf(leaf: Any, path: tuple[str | int, ...] = ()) -> tuple[tuple[int, 
         if match is None:
             raise SpecError(f"cannot read {leaf!r}; write it like float32[8,128]", path)
         dims = [d.strip() for d in match["shape"].split(",")] if match["shape"].strip() else []
-        shape: list[Any] = [int(d) if re.fullmatch(r"-?\d+", d) else d for d in dims]
+        shape: list[Any] = [int(d) if re.fullmatch(r"-?\d{1,40}", d) else d for d in dims]
         dtype, shape_path, dtype_path = match["dtype"], path, path
     else:
         shape, dtype = leaf["shape"], leaf.get("dtype", "float32")

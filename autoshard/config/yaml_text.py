@@ -160,10 +160,10 @@ def _scalar(text: str) -> Any:
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if _INT.match(text):
+        # Python refuses to convert endless digit strings, and to show such numbers; no setting is that large
         if text.startswith(("0x", "0o")):
-            return int(text, 0)
+            return int(text, 0) if len(text) < 40 else float("inf")
         digits = text.replace("_", "")
-        # Python refuses to convert endless digit strings; no setting is that large
         return int(digits) if len(digits) < 40 else float(digits)
     if _FLOAT.match(text):
         return float(text.replace("_", ""))

@@ -9,7 +9,10 @@ from numbers import Integral
 from autoshard.errors import ShardingError
 from autoshard.sharding.axis import AxisRef
 
-_TEXT = re.compile(r"^<\[(?P<axes>[^\[\]]*)\](?:, device_ids=\[(?P<ids>[\d, ]*)\])?>$")
+_AXIS, _ID = r'"[^"\[\]]+"=\d{1,18}', r"\d{1,18}"  # no mesh has so many devices
+_TEXT = re.compile(
+    rf"<\[(?P<axes>(?:{_AXIS}(?:, *{_AXIS})*)?)\](?:, device_ids=\[(?P<ids>(?:{_ID}(?:, *{_ID})*)?)\])?>"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +61,9 @@ class Mesh:
     @staticmethod
     def from_text(text: str, name: str = "mesh") -> "Mesh":
         """The inverse of `str`: reads ``<["data"=2, "model"=4], device_ids=[...]>``."""
-        match = _TEXT.match(text)
+        match = _TEXT.fullmatch(text)
         if match is None:
-            raise ShardingError(f'{text!r} is no mesh; write <["data"=2, "model"=4]>')
+            raise ShardingError(f'{text[:200]!r} is no mesh; write <["data"=2, "model"=4]>')
         axes = [(axis, int(size)) for axis, size in re.findall(r'"([^"]+)"=(\d+)', match["axes"])]
         ids = None if match["ids"] is None else tuple(int(i) for i in re.findall(r"\d+", match["ids"]))
         return Mesh(tuple(a for a, _ in axes), tuple(s for _, s in axes), name, ids)

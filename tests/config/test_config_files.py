@@ -120,6 +120,8 @@ def test_times(given: object, expected: float) -> None:
         ("'3'", "3"),
         ("~", None),
         ("010", 10),
+        ("0x" + "f" * 6000, float("inf")),
+        ("9" * 6000, float("inf")),
     ],
 )
 def test_scalars_mean_what_yaml_1_2_says(text: str, expected: object) -> None:

@@ -43,6 +43,13 @@ WRONG: dict[str, tuple[str, str]] = {
     "control character": (GOOD + "output: a\x01b\n", r"c\.yaml:4:10: this is not YAML: character U\+0001"),
     "python object tag": (GOOD + "output: !!python/name:os.system x\n", r"c\.yaml:4:9: the tag .*python.* not allowed"),
     "duplicate key": (GOOD + "hardware: h100\n", r"c\.yaml:4:1: key 'hardware' occurs twice; it stands first in line 3"),
+    "axis with a line break": (
+        'model: mlp\nmesh: {"data\\n": 8}\nhardware: tpu_v5e\n', r"c\.yaml:2:7: mesh: axis name 'data\\n': use letters"
+    ),
+    "size of thousands of digits": (
+        f"function: m:f\nargs: {{x: 'float32[{'9' * 6000}]'}}\nmesh: {{data: 8}}\nhardware: tpu_v5e\n",
+        r"c\.yaml:2:11: args\.x: sizes are positive whole numbers, found '999",
+    ),
     "duplicate axis": ("mesh:\n  data: 2\n  data: 4\n", r"c\.yaml:3:3: key 'data' occurs twice"),
     "key that is a number": (GOOD + "1: 2\n", r"c\.yaml:4:1: keys are text, found 1"),
     "alias bomb": (

@@ -121,5 +121,12 @@ def test_meshes_are_read_back_from_their_text(ids: tuple[int, ...] | None) -> No
     mesh = Mesh(("data", "model"), (2, 2), "mesh", ids)
     assert Mesh.from_text(str(mesh)) == mesh
     assert same_grid(mesh, Mesh(("data", "model"), (2, 2), "other", ids or (0, 1, 2, 3)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["data=2", '<["x"=-2, "y"=4]>', '<["x"=2 "y"=4]>', '<["x"=2, y=4]>', f'<["x"={"9" * 5000}]>', '<["x"=2]>\n'],
+)
+def test_what_is_no_mesh_is_not_read_in_part(text: str) -> None:
     with pytest.raises(ShardingError, match="is no mesh"):
-        Mesh.from_text("data=2")
+        Mesh.from_text(text)
