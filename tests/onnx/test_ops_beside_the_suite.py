@@ -36,6 +36,15 @@ def test_an_affine_grid_of_any_batch_is_as_of_the_reference(size, corners):
     np.testing.assert_allclose(ours(model, theta)["y"], expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("reverse", [0, 1])
+def test_an_exclusive_sum_along_an_axis_without_elements_is_as_of_the_reference(reverse):
+    x = np.zeros((0, 3), np.float32)
+    node = helper.make_node("CumSum", ["x", "axis"], ["y"], exclusive=1, reverse=reverse)
+    model = one_node(node, x, {"axis": np.asarray(0, np.int64)}, 20)
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+    assert ours(model, x)["y"].shape == expected.shape == (0, 3)
+
+
 def test_tf_half_pixel_for_nn_of_opset_11_lies_half_a_pixel_further():
     x = np.arange(4, dtype=np.float32).reshape(1, 1, 4)
     node = helper.make_node(

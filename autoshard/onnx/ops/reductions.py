@@ -103,7 +103,7 @@ def cum_prod(node: Node, x: Any, axis: Any) -> Any:
 def _cumulative(node: Node, x: Any, axis: Any, function: Callable[..., Any], start: int) -> Any:
     along, back = int(np.asarray(axis).reshape(())) % x.ndim, bool(node["reverse"])
     out = function(x, axis=along, reverse=back)
-    if not node["exclusive"]:
+    if not node["exclusive"] or not x.shape[along]:
         return out
     first = jnp.full_like(lax.slice_in_dim(x, 0, 1, axis=along), start)
     if back:
