@@ -3,6 +3,8 @@
 from typing import Any
 
 Json = Any
+MISSING = "not there"
+"""Stands for the value of a key that only one of two objects has: null is another value."""
 
 
 def program_difference(now: Json, planned: Json) -> str:
@@ -32,7 +34,8 @@ def _named(program: Json) -> str:
 def _difference(now: Json, planned: Json, where: str) -> str:
     """Where two JSON values differ first; empty where they are equal."""
     if isinstance(now, dict) and isinstance(planned, dict):
-        found = (_difference(now.get(k), planned.get(k), f"{where}.{k}") for k in sorted(now.keys() | planned.keys()))
+        keys = sorted(now.keys() | planned.keys())
+        found = (_difference(now.get(k, MISSING), planned.get(k, MISSING), f"{where}.{k}") for k in keys)
         return next((d for d in found if d), "")
     if isinstance(now, list) and isinstance(planned, list):
         pairs = enumerate(zip(now, planned, strict=False))

@@ -12,6 +12,7 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from plan_cases import Pin, f32, mlp
 
 from autoshard import InputError, MaxReshards, Plan, UnsupportedError, plan
+from autoshard.program.differing import program_difference
 
 MLP = (f32(64, 128), f32(128, 64), f32(32, 64))
 AXES = {"data": 2, "model": 4}
@@ -23,6 +24,13 @@ def double(x: Any) -> Any:
 
 
 # -- limits --------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_that_is_null_is_another_one_than_a_key_that_is_not_there() -> None:
+    program = {"values": [], "body": {"args": []}, "input_names": [], "donated": []}
+    other = {**program, "body": {"args": [], "trips": None}}
+    assert program_difference(program, other) == "program.body.trips is None in the plan, not there now"
+    assert program_difference(other, program) == "program.body.trips is not there in the plan, None now"
 
 
 @pytest.mark.parametrize(
