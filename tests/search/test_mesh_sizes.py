@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from autoshard import InfeasibleError, InputError, Pin, plan
@@ -65,6 +66,10 @@ def test_ctrl_c_in_what_explains_a_refusal_ends_the_search_over_meshes(monkeypat
     finally:
         signal.signal(signal.SIGINT, before)
     assert len(asked) == 1
+
+
+def test_a_number_of_numpy_is_a_number_of_devices() -> None:
+    assert MeshSearch.read({"devices": np.int64(8), "axes": ["a", "b"]}) == MeshSearch(8, ("a", "b"))
 
 
 @pytest.mark.parametrize(("devices", "axes"), [(8, 2), (12, 3), (1, 2), (7, 2), (64, 3), (60, 4)])
