@@ -7,7 +7,8 @@ from autoshard.costmodels.errors import ProfileError
 _KNOWN = {
     "TPU v3": "tpu_v3", "TPU v4": "tpu_v4", "TPU v5 lite": "tpu_v5e", "TPU v5e": "tpu_v5e", "TPU v5": "tpu_v5p",
     "TPU v5p": "tpu_v5p", "TPU v6 lite": "tpu_v6e", "TPU v6e": "tpu_v6e", "TPU7x": "tpu_v7x", "V100": "v100",
-    "A100-SXM4-40GB": "a100_40", "A100-PCIE-40GB": "a100_40", "A100": "a100_80", "H100": "h100", "H200": "h200", "GB200": "gb200_nvl72",
+    "A100-SXM4-40GB": "a100_40", "A100-PCIE-40GB": "a100_40",
+    "A100": "a100_80", "H100": "h100", "H200": "h200", "GB200": "gb200_nvl72",
     "B200": "b200", "MI300X": "mi300x", "cpu": "cpu_sim",
 }  # fmt: skip
 """JAX's name for a device, or whole words of the name (the longest that fits count) -> the profile."""
