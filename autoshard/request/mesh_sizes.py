@@ -42,7 +42,8 @@ class MeshSearch:
                 + "; where the sizes are known it is {data: 2, model: 4}"
             )
         devices, axes = given["devices"], tuple(given["axes"])
-        if isinstance(devices, bool) or not isinstance(devices, Integral) or devices < 1:
+        devices = int(devices) if isinstance(devices, Integral) and not isinstance(devices, bool) else devices
+        if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
             raise InputError(f"devices is a positive whole number, found {devices!r}")
         if devices > MAX_DEVICES:
             raise InputError(f"the mesh has {devices} devices; at most {MAX_DEVICES} can be planned for")
@@ -50,7 +51,7 @@ class MeshSearch:
             raise InputError(f"axes is a list of names such as [data, fsdp, tensor], found {list(axes)!r}")
         if len(set(axes)) < len(axes):
             raise InputError(f"axes names an axis twice: {', '.join(axes)}")
-        search = MeshSearch(int(devices), axes)
+        search = MeshSearch(devices, axes)
         if search.count() > MAX_SIZES:
             raise InputError(
                 f"{devices} devices can be put along {len(axes)} axes in {search.count()} ways; at most {MAX_SIZES} "
