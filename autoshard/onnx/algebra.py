@@ -287,7 +287,7 @@ def _computed(
             )
         )
     outputs = tuple(_output(rule, factors, cuts, counts, parallel, held) for factors in rule.outputs)
-    terms = tuple(held.values()) if reduced else ()
+    terms = _terms(rule, counts, parallel, held) if reduced else ()
     return Outcome(outputs, tuple(problems), terms)
 
 
@@ -321,6 +321,18 @@ def _output(
         key = tuple(o[place[f]] for f in order)
         holders[key] = holders.get(key, 0) | union(sets)
     return Placement(joined, tuple(holders[key] for key in product(*(range(counts[f]) for f in order))))
+
+
+def _terms(
+    rule: OpRule, counts: Sequence[int], parallel: Sequence[int], held: Mapping[tuple[int, ...], tuple[int, ...]]
+) -> tuple[tuple[int, ...], ...]:
+    """The device sets that hold the parts of every shard of the first output, shards in its own order."""
+    factors = rule.outputs[0] if rule.outputs else None
+    order = [f for parts in factors or () for f in parts if counts[f] > 1]
+    if sorted(order) != list(parallel):  # nothing is known of that output, or it has not all parallel factors
+        return tuple(held.values())
+    shards = product(*(range(counts[f]) for f in order))
+    return tuple(held[tuple(shard[order.index(f)] for f in parallel)] for shard in shards)
 
 
 def _joined_cut(parts: Sequence[tuple[Dim, Cut]]) -> Cut:

@@ -160,6 +160,24 @@ def test_bytes_of_unknown_shapes_are_unknown() -> None:
     assert [t.bytes for t in load(model).implied() if t.kind == "all-reduce"] == [None]
 
 
+@pytest.mark.parametrize("result", ["ik", "ki"])
+def test_bytes_of_a_sum_are_those_of_each_block_whatever_the_order_of_the_axes(result: str) -> None:
+    """Blocks of 3 and 2 rows by 2 and 1 columns; two parts of each, one block on twice as many devices as others."""
+    blocks = [(i, j, k) for i in (0, 1) for j in (0, 1) for k in (0, 1)]
+    devices, count = {}, 0
+    for block in blocks:
+        more = 2 if (block[0], block[2]) == (0, 1) else 1
+        devices[block] = range(count, count + more)
+        count += more
+    left = {-1 - 2 * i - j: (*devices[i, j, 0], *devices[i, j, 1]) for i in (0, 1) for j in (0, 1)}
+    right = {-1 - 2 * j - k: (*devices[0, j, k], *devices[1, j, k]) for j in (0, 1) for k in (0, 1)}
+    node = helper.make_node("Einsum", ["x", "w"], ["y"], equation=f"ij,jk->{result}")
+    model = graph_model([node], {"x": [5, 4], "w": [4, 3]}, ["y"], devices=count)
+    annotate(model, {0: [spec("x", list(left), {0: 2, 1: 2}, left), spec("w", list(right), {0: 2, 1: 2}, right)]})
+    elements = 2 * (3 * 2) + 4 * (3 * 1) + 2 * (2 * 2) + 2 * (2 * 1)  # devices of a block, times its size
+    assert [t.bytes for t in load(model).implied() if t.kind == "all-reduce"] == [4 * elements]
+
+
 # -- hints -------------------------------------------------------------------------------------------------------------
 
 
