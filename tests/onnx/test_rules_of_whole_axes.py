@@ -43,6 +43,21 @@ def test_an_axis_that_is_no_parallel_loop_may_not_be_cut(op: str, shapes: dict, 
     assert " on {0,1} {2,3}" in output(model)
 
 
+@pytest.mark.parametrize(("source", "target"), [((0, 4), (0, 7)), ((3, 0), (0, 5)), ((0, 4), (7, 2, 0))])
+def test_a_tensor_without_elements_takes_any_shape_without_elements(source: tuple, target: tuple) -> None:
+    shape = {"weights": {"shape": np.array(target, np.int64)}, "allowzero": 1}
+    assert codes(one_op("Reshape", {"x": source}, [whole("x")], **shape)) == set()
+
+
+def test_a_transposed_convolution_of_a_stated_size_needs_its_space_whole() -> None:
+    options = {"output_shape": [6, 6], "weights": {"w": (3, 5, 1, 1)}}
+    assert "shapes-disagree" not in codes(
+        one_op("ConvTranspose", {"x": (2, 3, 4, 4)}, [spec("x", [-1, -2], {0: 2}, PAIRS)], **options)
+    )
+    given = [spec("x", [-1, -2], {2: 2}, PAIRS)]
+    assert "whole-axis" in codes(one_op("ConvTranspose", {"x": (2, 3, 4, 4)}, given, **options))
+
+
 def test_softmax_before_opset_13_looks_at_all_axes_from_its_own_on() -> None:
     given = [spec("x", [-1, -2], {2: 2}, PAIRS)]
     assert codes(one_op("Softmax", {"x": (2, 4, 6)}, given, axis=1, opset=11)) == {"whole-axis"}

@@ -166,5 +166,5 @@ def _stands_alone(call: Call, kernel: tuple[Dim, ...], dim: int) -> bool:
     auto = call.attributes.get("auto_pad", b"NOTSET")
     auto = auto.decode() if isinstance(auto, bytes) else auto
     more = call.attributes.get("output_padding") or [0] * space
-    plain = kernel[2 + dim] == 1 and strides[dim] == 1 and more[dim] == 0
+    plain = kernel[2 + dim] == 1 and strides[dim] == 1 and more[dim] == 0 and not call.attributes.get("output_shape")
     return plain and pads[dim] == 0 == pads[space + dim] and auto in ("NOTSET", "VALID")

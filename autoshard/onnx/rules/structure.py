@@ -30,11 +30,11 @@ def reshape(call: Call) -> OpRule:
     numbers_in = tuple(d for d in middle_in if isinstance(d, int))
     numbers_out = tuple(d for d in middle_out if isinstance(d, int))
     known = len(numbers_in) == len(middle_in) and len(numbers_out) == len(middle_out)
-    if known and prod(numbers_in) == prod(numbers_out):
+    if known and prod(numbers_in) == prod(numbers_out) > 0:
         cut_in, cut_out, whole = factorise(numbers_in, numbers_out)
         left += [_compound(c.parts, whole) for c in cut_in]
         right += [_compound(c.parts, whole) for c in cut_out]
-    elif len(middle_in) == len(middle_out) == 1:  # equal, as all else is
+    elif len(middle_in) == len(middle_out) == 1 and 0 not in source:  # equal, as all else is
         left.append("middle")
         right.append("middle")
     else:
