@@ -141,6 +141,16 @@ MOST_DIGITS = 18
 """Longer sizes of axes are not read: Python refuses numbers of thousands of digits."""
 
 
+def is_size(text: str) -> bool:
+    """Whether text is a size: a whole number from 1 on, of at most `MOST_DIGITS` digits.
+
+    >>> is_size("8"), is_size("0"), is_size("1e3"), is_size("9" * 5000)
+    (True, False, False, False)
+    """
+    plain = text.strip()
+    return plain.isdecimal() and len(plain) <= MOST_DIGITS and int(plain) > 0
+
+
 def mesh_option(text: str) -> dict[str, int]:
     """``x=8,y=4`` as sizes by axis.
 

@@ -12,6 +12,7 @@ import typer
 from autoshard.cli.common import (
     assignments,
     grouped,
+    is_size,
     json_text,
     links_option,
     mesh_option,
@@ -297,8 +298,8 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
     sizes = text.lower().replace(",", "x").split("x")
-    if not all(size.strip().isdecimal() and int(size) > 0 for size in sizes):
-        raise InputError(f"--slice-shape: cannot read {text!r}; write 4x4 or 16x20x28")
+    if not all(map(is_size, sizes)):
+        raise InputError(f"--slice-shape: cannot read {text[:80]!r}; write 4x4 or 16x20x28")
     return tuple(int(size) for size in sizes)
 
 

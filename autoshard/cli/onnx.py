@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoshard.cli.common import is_size
 from autoshard.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ def shape_option(items: Sequence[str]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for item in items:
         name, equals, size = item.rpartition("=")
-        if not equals or not name.strip() or not size.strip().isdecimal() or int(size) < 1:
-            raise InputError(f"--shape: cannot read {item!r}; write DIM=N, such as batch=8")
+        if not equals or not name.strip() or not is_size(size):
+            raise InputError(f"--shape: cannot read {item[:80]!r}; write DIM=N, such as batch=8")
         if name.strip() in sizes:
             raise InputError(f"--shape: {name.strip()} is given twice")
         sizes[name.strip()] = int(size)

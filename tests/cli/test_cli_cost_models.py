@@ -190,6 +190,11 @@ def test_the_best_split_of_a_batch(capsys: pytest.CaptureFixture[str]) -> None:
             "--slice-shape: cannot read '2by2'; write 4x4 or 16x20x28",
         ),
         (
+            ["collective", "--kind", "psum", "--bytes", "1", "--mesh", "x=4", "--axes", "x", "--hardware", "tpu_v5e"]
+            + ["--slice-shape", "4x" + "9" * 5000],
+            "--slice-shape: cannot read '4x999",
+        ),
+        (
             ["matmul", "B D @ D F -> B F", "--dim", "B=8,D=8,F=8,Z=8", "--mesh", "x=4", "--hardware", "h100"],
             "matmul 'B D @ D F -> B F' has no dimension Z",
         ),

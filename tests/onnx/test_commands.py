@@ -99,6 +99,7 @@ def test_propagate_leaves_no_file_where_annotations_contradict(
     (["check", "{good}", "--configuration", "nope"], "no configuration 'nope'; it declares: mesh"),
     (["check", "{good}", "--shape", "batch"], "--shape: cannot read 'batch'"),
     (["check", "{good}", "--shape", "batch=0"], "--shape: cannot read 'batch=0'"),
+    (["check", "{good}", "--shape", "batch=" + "9" * 5000], "--shape: cannot read 'batch=999"),
     (["check", "{good}", "--shape", "batch=4"], "no symbolic dimension 'batch'"),
     (["check", "{good}", "--shape", "b=4", "--shape", "b=5"], "b is given twice"),
     (["check", "a.mlir", "--configuration", "mesh"], "--configuration is for ONNX models; a.mlir is none"),
