@@ -79,7 +79,8 @@ def ask_point_to_point(
         per_byte = max(per_byte, 1 / rate)
         over.append(cost.level)
     words = ", ".join(over) or "nothing"
-    return _answer("point_to_point", size, size, machine.profile.name, words, latency, size * per_byte)
+    sent = size if over else 0.0
+    return _answer("point_to_point", size, sent, machine.profile.name, words, latency, size * per_byte)
 
 
 def ask_ragged_all_to_all(

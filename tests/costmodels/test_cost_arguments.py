@@ -16,6 +16,7 @@ from autoshard.costmodels.questions import (
     dtype_bytes,
 )
 from autoshard.costmodels.strategy_questions import ask_critical_batch, ask_strategy
+from autoshard.costmodels.transfers import ask_point_to_point
 
 
 @pytest.mark.parametrize("text", ["all-gather", "all_gather", "AllGather", "all gather", "allgather", "ALL-GATHER"])
@@ -108,3 +109,8 @@ def test_a_number_of_thousands_of_digits_in_an_axis_is_refused() -> None:
 def test_a_negative_number_of_bytes_is_refused_for_every_kind(kind: str) -> None:
     with pytest.raises(ProfileError, match="cannot move -5"):
         ask_collective(kind, -5, {"x": 8}, ["x"], "tpu_v5e")
+
+
+def test_nothing_is_sent_in_a_group_of_one_device() -> None:
+    answer = ask_point_to_point(1e6, {"x": 1}, ["x"], "tpu_v5e")
+    assert (answer.bytes_sent, answer.seconds, answer.over) == (0.0, 0.0, "nothing")
