@@ -111,9 +111,12 @@ class Call:
         """The rule with one factor per label, in order of first appearance.
 
         Labels that only ever sit on dimensions of size 1 vanish, also from `reduction` and
-        `need_replication`, `halos` (operand, dimension, label, low, high) and `cutouts`. Raises `RuleError` where a
-        rank or a size does not fit.
+        `need_replication`, `halos` (operand, dimension, label, low, high) and `cutouts`. Where a result has no sums
+        (booleans, keys), labels that would leave partial ones must be whole. Raises `RuleError` where a rank or a size
+        does not fit.
         """
+        if combiner == "add" and not all(is_numeric(t.dtype) for t in self.results):
+            reduction, need_replication = (), (*need_replication, *reduction)
         sizes: list[int] = []
         index: dict[Label, int] = {}
 

@@ -140,6 +140,12 @@ def test_what_no_collective_combines_is_whole(kind: str) -> None:
     assert str(rule(kind, "4,8", "4", axes=(1,))) == "([i, j])->([i]) {i=4, j=8} need_replication={j}"
 
 
+def test_what_a_matmul_of_booleans_contracts_is_whole() -> None:
+    """Its partial results have no sum: adding them up makes numbers of them."""
+    found = rule("dot_general", "bool:8,32 bool:32,16", "bool:8,16", dimension_numbers=(((1,), (0,)), ((), ())))
+    assert same_up_to_names(found, "([i,k],[k,j])->([i,j]) {i=8, j=16, k=32} need_replication={k}")
+
+
 def test_new_dimensions_of_a_broadcast_are_factors_of_the_result_alone_s2_22() -> None:
     found = rule("broadcast_in_dim", "4", "3,4", broadcast_dimensions=(1,), shape=(3, 4))
     assert str(found) == "([i])->([j, i]) {i=4, j=3}"
