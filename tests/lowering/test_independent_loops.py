@@ -71,6 +71,20 @@ def test_the_last_values_of_counters_and_untouched_carries_are_those_of_the_loop
         np.testing.assert_array_equal(a, b)  # int8 wraps around the same way
 
 
+@pytest.mark.parametrize(("dtype", "step"), [("uint32", -1), ("int8", 20), ("uint8", -20), ("int32", 3)])
+def test_counters_wrap_around_as_in_the_loop(dtype: str, step: int) -> None:
+    def loop(xs: Any) -> Any:
+        def body(carry: Any, x: Any) -> Any:
+            at, total = carry
+            after = at + np.array(step, dtype) if step > 0 else at - np.array(-step, dtype)
+            return (after, total + x * at.astype(jnp.float32)), at
+
+        return jax.lax.scan(body, (np.array(100, dtype), jnp.zeros(3)), xs)
+
+    for ours, theirs in both(loop, (XS,), 4):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
 def test_gradients_of_closed_over_values_are_totals() -> None:
     def loss(w: Any, x: Any) -> Any:
         return jnp.square(jax.lax.map(jax.checkpoint(lambda row: jnp.tanh(row @ w)), x)).sum()

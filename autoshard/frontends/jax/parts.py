@@ -241,7 +241,7 @@ def _in_parts(eqn: Any, slots: Sequence[Slot], parts: int, zeros: Sequence[bool]
         ended, made = jax.lax.scan(jax.vmap(once), start, items, length=trips, reverse=backwards)
         outs = list(inits)
         for j in counters:
-            outs[j] = inits[j] + np.array(slots[j].step * length, inits[j].dtype)
+            outs[j] = inits[j] + _wrapped(slots[j].step * length, inits[j].dtype)
         by_part = dict(zip(totals, ended, strict=True))
         for j in totals:
             if slots[j].kind == "total":
@@ -262,8 +262,14 @@ def _counts(first: Any, step: int, length: int, backwards: bool) -> Any:
     """A counter's value in each iteration, in order of the stacked operands."""
     at = jax.lax.iota(first.dtype, length)
     if backwards:
-        at = np.array(length - 1, first.dtype) - at
-    return first + np.array(step, first.dtype) * at
+        at = _wrapped(length - 1, first.dtype) - at
+    return first + _wrapped(step, first.dtype) * at
+
+
+def _wrapped(number: int, dtype: Any) -> Any:
+    """A number in an integer type that may be too narrow for it, modulo 2**bits as the adding-up in a loop gives it."""
+    bits = jnp.iinfo(dtype).bits
+    return np.array(number % 2**bits, f"uint{max(8, bits)}").astype(dtype)
 
 
 def _start(init: Any, combiner: str, parts: int, is_peak: bool) -> Any:
