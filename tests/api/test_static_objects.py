@@ -50,6 +50,14 @@ def test_arrays_of_self_that_are_others_than_planned_are_told() -> None:
         trainer.loss(X)
 
 
+def test_so_is_an_array_without_dimensions() -> None:
+    trainer = Trainer(jnp.asarray(0.1))
+    assert trainer.next_weights(X, X).shape == X.shape
+    trainer.rate = jnp.asarray(0.2)
+    with pytest.raises(InputError, match=r"reads the array self\.rate, which is another one"):
+        trainer.next_weights(X, X)
+
+
 def test_a_plan_tells_them_too() -> None:
     trainer = Trainer()
     run = autoshard.plan(lambda held, x: (x @ held.weights["w"]).sum(), trainer, X, **ASKED).jit()

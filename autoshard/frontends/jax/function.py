@@ -162,7 +162,7 @@ def trace(
     for value, input_name in zip(body.args[:leaves], input_names, strict=True):
         value.name = input_name
     consts = _drop_unused_consts(body, leaves, reader.consts)
-    call.held.reads(consts)
+    call.held.reads([*consts, *reader.scalars])
 
     rules = _Rules()
     numbered = number(body, rules.of)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+from jax import Array
 from jax.extend import core as jax_core
 
 from autoshard.frontends.draft import DraftBlock, DraftOp, DraftValue, Scalar, literal
@@ -49,7 +50,8 @@ _PLACEMENT = frozenset({"sharding_constraint", "device_put", "layout_constraint"
 
 
 class JaxprReader(ShardMapReader):
-    """Reads one closed jaxpr; `consts` are the arrays of the captured arguments after `read`.
+    """Reads one closed jaxpr; `consts` are the arrays of the captured arguments after `read`, `scalars` those that are
+    literals of the program.
 
     effects: of debug output, ``refuse`` or ``drop``. kernels: names of jitted functions that become one op each.
     """
@@ -58,6 +60,7 @@ class JaxprReader(ShardMapReader):
         self._kernels = tuple(kernels)
         self._drop = effects == "drop"
         self.consts: list[Any] = []
+        self.scalars: list[Any] = []
         self.warnings: list[str] = []
         self._literals: dict[str, DraftValue] = {}
         self._arrays: dict[DraftValue, Any] = {}  # numbers of values, where they are constants
@@ -112,6 +115,7 @@ class JaxprReader(ShardMapReader):
         """A scalar becomes a literal, any other array an argument of the block (and of the blocks around it)."""
         dtype = dtype_name(aval.dtype)
         if not aval.shape and not is_extended(aval.dtype):
+            self.scalars += [array] if isinstance(array, Array) else []
             return self._literal(scalar_of(array), dtype)
         if id(array) not in frame.captured:
             frame.captured[id(array)] = (array, _argument(aval, frame.origin))
