@@ -232,6 +232,16 @@ def test_members_of_a_group_may_have_different_element_types() -> None:
     assert check_mlir(GROUPS.format(one="{?}", two="{?}", shape="8x2xcomplex<f32>")) == []
 
 
+def test_members_of_one_shape_may_have_other_elements() -> None:  # S4.12
+    text = """sdy.mesh @mesh = <["x"=2]>
+func.func @main(%a: tensor<8x2xcomplex<f32>>, %b: tensor<8x2xf32>) -> tensor<8x2xf32> {
+  sdy.sharding_group %a group_id=0 : tensor<8x2xcomplex<f32>>
+  sdy.sharding_group %b group_id=0 : tensor<8x2xf32>
+  return %b : tensor<8x2xf32>
+}"""
+    assert check_mlir(text) == []
+
+
 def test_contradicting_members_are_both_named() -> None:  # S4.12
     text = GROUPS.format(one='{"x"}', two='{"x"}', shape="8x2xf32")
     found = check_mlir(text)
