@@ -99,6 +99,11 @@ def test_two_leaves_never_share_a_name():
     assert names_of(lambda p: total(p), {"a": {"b": X}, "a/b": X}) == ("p/a/b", "p/a/b~2")
 
 
+def test_nor_does_a_leaf_whose_own_name_is_that_which_another_one_was_given():
+    named = names_of(lambda p: total(p), {"a": {"b": X}, "a/b": X, "a/b~2": X})
+    assert named == ("p/a/b", "p/a/b~2", "p/a/b~2~2")
+
+
 def test_an_argument_never_shares_a_name_with_a_result():
     program = trace(lambda out: out, {"w": X}).program
     assert (program.input_names, program.output_names) == (("out~2/w",), ("out/w",))

@@ -36,10 +36,13 @@ def names_of_inputs(arguments: Sequence[str], trees: Sequence[Any]) -> tuple[str
 def unique(names: Sequence[str]) -> tuple[str, ...]:
     """Names made different with ``~2`` where two leaves would share one (a dictionary key with a slash in it)."""
     seen: dict[str, int] = {}
-    out: list[str] = []
+    out: dict[str, None] = {}
     for n in names:
-        seen[n] = seen.get(n, 0) + 1
-        out.append(n if seen[n] == 1 else f"{n}~{seen[n]}")
+        name = n
+        while name in out:
+            seen[n] = seen.get(n, 1) + 1
+            name = f"{n}~{seen[n]}"
+        out[name] = None
     return tuple(out)
 
 
