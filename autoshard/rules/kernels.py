@@ -237,7 +237,7 @@ def formula_value(formula: str | float, sizes: Mapping[str, int], what: str) -> 
 
     try:
         result = value(ast.parse(formula.strip(), mode="eval")) if isinstance(formula, str) else float(formula)
-    except (SyntaxError, ZeroDivisionError, OverflowError) as error:
+    except (SyntaxError, ZeroDivisionError, OverflowError, TypeError, RecursionError, MemoryError) as error:
         raise RuleError(f"{what}: cannot read {formula!r}: {error}") from None
     if not isinstance(result, float) or not 0 <= result < float("inf"):  # a root of a negative number is complex
         found = f"{formula!r} is {result}" if isinstance(formula, str) else f"found {formula}"

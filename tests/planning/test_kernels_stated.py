@@ -204,6 +204,13 @@ def test_stated_work_counts_before_the_estimate():
     assert (work["flop"], work["bytes"]) == (3 * 64 * 32, 7)
 
 
+@pytest.mark.parametrize("flop", ["(1 - i)**0.5 // 2", "+".join(["i"] * 20_000)], ids=["complex", "deep"])
+def test_a_formula_that_has_no_value_is_an_error(flop):
+    kernel = autoshard.Kernel("rows", rule="([i, j])->([i, j])", whole="j", flop=flop)
+    with pytest.raises(autoshard.RuleError, match="flop: cannot read"):
+        _asked(_pallas, kernel)
+
+
 def test_work_of_the_first_entry_counts():
     first = autoshard.Kernel("rows", rule="([i, j])->([i, j])", whole="j", flop=5)
     assert _work(_asked(_pallas, first, autoshard.Kernel("rows", flop=6, bytes=7)))["flop"] == 5
