@@ -22,7 +22,7 @@ from functools import cached_property
 
 from autoshard.program.program import Op, Origin, Program
 
-_LINE = re.compile(r"^(?P<file>[^@]*[^/@:]):(?P<line>\d+)(?:-(?P<last>\d+))?(?:/(?P<kind>[^/]+))?$")
+_LINE = re.compile(r"^(?P<file>[^@]*[^/@:]):(?P<line>\d{1,18})(?:-(?P<last>\d{1,18}))?(?:/(?P<kind>[^/]+))?$")
 _SOURCE = re.compile(r"^(?P<file>.*?):(?P<line>\d+)\b")
 _HERE = re.compile(r"^(\.{1,2}/)+")
 _SCOPE = "scope:"

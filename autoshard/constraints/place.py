@@ -1,11 +1,12 @@
 """Where in the user's code a statement was made, for messages about it."""
 
 import dataclasses
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
-_ROOT = str(Path(__file__).resolve().parents[1])
+_ROOT = str(Path(__file__).resolve().parents[1]) + os.sep
 
 
 def written_at(statement: Any) -> None:

@@ -1,7 +1,11 @@
 """Pins address values by pattern and are checked against the program before anything is solved."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+import autoshard
 from autoshard.constraints import MemoryLimit, Pin, conflict, match_pins
 from autoshard.constraints.patterns import Addresses, path_matches
 from autoshard.errors import InfeasibleError, InputError, ShardingError
@@ -205,3 +209,15 @@ def test_a_path_finds_what_a_glob_of_that_path_alone_finds() -> None:
         glob = f"{name[:-1]}[{name[-1]}]"
         assert addresses.find(name) == addresses.find(glob) and addresses.find(name)
     assert not addresses.find("out/none") and not addresses.find("state/params")
+
+
+def test_a_line_of_more_digits_than_python_reads_is_no_value() -> None:
+    with pytest.raises(InputError, match="matches no value"):
+        match_pins([Pin("model.py:" + "1" * 5000, "[{}]")], small_program(), MESH)
+
+
+def test_a_folder_whose_name_begins_with_that_of_the_package_holds_code_of_the_user() -> None:
+    file = f"{Path(autoshard.__file__).parent}_user/train.py"
+    scope: dict[str, Any] = {"Pin": Pin}
+    exec(compile("made = Pin('w', '[{}]')", file, "exec"), scope)
+    assert scope["made"].written.endswith("autoshard_user/train.py:1")
