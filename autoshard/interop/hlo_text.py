@@ -21,7 +21,8 @@ from autoshard.sharding.tensor_sharding import TensorSharding
 _DEVICES = re.compile(
     r"devices=\[(?P<tiles>[\d,]+)\](?:<=\[(?P<iota>[\d,]+)\](?:T\((?P<perm>[\d,]+)\))?|(?P<list>\d+(?:,\d+)*))"
 )
-_LAST = re.compile(r"last_tile_dims=\{(?P<kinds>[^}]*)\}")
+_LAST = re.compile(r"(?:\s+(?:(?P<replicate>last_tile_dim_replicate)|last_tile_dims=\{(?P<kinds>[^}]*)\}))?")
+_METADATA = re.compile(r"\s+metadata=\{.*\}", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +61,16 @@ def parse_hlo_sharding(text: str, rank: int, devices: int) -> TileAssignment:
         return TileAssignment((1,) * rank + (devices,), tuple(range(devices)), ("replicated",))
     if body.startswith(("maximal", "manual", "unknown")):
         raise UnsupportedError(f"HLO sharding {text!r} is {body.split()[0]}: it has no form as a sharding over axes")
-    match = _DEVICES.search(body)
-    if match is None:
+    match = _DEVICES.match(body)
+    last = None if match is None else _LAST.match(body, match.end())
+    rest = "" if last is None else body[last.end() :]
+    if match is None or last is None or (rest and not _METADATA.fullmatch(rest)):
         raise InputError(f"cannot read HLO sharding {text!r}; write {{replicated}} or {{devices=[2,1]<=[2]}}")
     tiles = _numbers(match["tiles"])
-    last = _LAST.search(body)
     kinds: tuple[str, ...] = ()
-    if "last_tile_dim_replicate" in body:
+    if last["replicate"]:
         kinds = ("replicated",)
-    elif last is not None:
+    elif last["kinds"] is not None:
         kinds = tuple(k.strip() for k in last["kinds"].split(","))
         if not set(kinds) <= {"replicated", "unreduced"}:
             raise UnsupportedError(f"HLO sharding {text!r} has tile dimensions of kind {sorted(set(kinds))}")

@@ -86,6 +86,9 @@ def test_few_device_orders_follow_the_axes() -> None:  # S1.43: 2 of 24
         ("{devices=[32,1]<=[8,4]T(0,0)}", InputError, "not a permutation"),
         ("{devices=[16,1,2]<=[32] last_tile_dims={manual}}", UnsupportedError, "manual"),
         ("{nonsense}", InputError, "cannot read"),
+        ("{devices=[4,8]<=[8,4] T(1,0)}", InputError, "cannot read"),
+        ("{devices=[8,4]<=[32] nonsense}", InputError, "cannot read"),
+        ("{devices=[8,1,4]<=[32] last_tile_dim_replicate last_tile_dims={unreduced}}", InputError, "cannot read"),
     ],
 )
 def test_what_cannot_be_read_is_refused(text: str, error: type, message: str) -> None:
