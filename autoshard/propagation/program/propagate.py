@@ -81,6 +81,8 @@ def propagate(
     out_values = program.body.results
     slots = []
     for index, sharding in sorted((outputs or {}).items()):
+        if not 0 <= index < len(out_values):
+            raise InputError(f"there is no output {index}; the program has {len(out_values)}, counted from 0")
         what = f"output {program.output_names[index]}"
         sharding.validate(mesh, program.type_of(out_values[index]).shape, what=what)
         slots.append((index, to_spec(sharding.canonical(mesh), mesh, 0)))
@@ -128,9 +130,13 @@ def _parsed(sharding: TensorSharding | str) -> TensorSharding:
     return TensorSharding.from_text(sharding) if isinstance(sharding, str) else sharding
 
 
-def _checked(program: Program, mesh: Mesh, value: int, sharding: TensorSharding) -> Spec:
+def _check_value(program: Program, value: int) -> None:
     if not 0 <= value < len(program.values):
         raise InputError(f"there is no value {value}; the program has values 0..{len(program.values) - 1}")
+
+
+def _checked(program: Program, mesh: Mesh, value: int, sharding: TensorSharding) -> Spec:
+    _check_value(program, value)
     tensor = program.values[value]
     if tensor.origin is Origin.LITERAL:
         raise ShardingError(f"value {value} ({tensor.name}) is a literal and cannot be sharded")
@@ -151,6 +157,8 @@ def _without_size_one(spec: Spec) -> Spec:
 
 def _check_groups(program: Program, groups: Sequence[Sequence[int]]) -> None:
     for members in groups:
+        for v in members:
+            _check_value(program, v)
         shapes = {program.type_of(v).shape for v in members}
         if len(shapes) > 1:
             names = ", ".join(f"{program.values[v].name} {list(program.type_of(v).shape)}" for v in members)
