@@ -1,7 +1,9 @@
 """Modules read as programs: what propagation over the program has in common with Shardy's over the module."""
 
+import pytest
 from loop_in_group import LOOP
 
+from autoshard.errors import AutoshardError
 from autoshard.frontends.mlir.program import read_mlir
 from autoshard.propagation import propagate
 
@@ -79,3 +81,24 @@ def test_groups_that_share_a_value_are_one() -> None:
     a, b, c = read.program.body.args
     found = propagate(read.program, read.mesh, read.shardings, groups=[[a, b], [b, c]])
     assert {str(found.values[v]) for v in (a, b, c)} == {'[{"x", ?}]'}
+
+
+CALLS = """
+func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {{
+  %0 = func.call @f(%a) : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}}
+func.func private @f{body}"""
+AGAIN = """(%a: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = func.call @f(%a) : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}"""
+
+
+@pytest.mark.parametrize(
+    ("body", "message"), [("(tensor<4xf32>) -> tensor<4xf32>", "which has no body"), (AGAIN, "@f calls itself")]
+)
+def test_calls_that_cannot_be_inlined_are_refused(body: str, message: str) -> None:
+    """In Shardy's passes they end the process."""
+    with pytest.raises(AutoshardError, match=message):
+        read_mlir(CALLS.format(body=body))

@@ -15,6 +15,7 @@ from jaxlib.mlir.dialects import sdy
 
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.frontends.mlir.context import mlir_context, parse_module, run_passes
+from autoshard.frontends.mlir.functions import check_functions
 from autoshard.frontends.mlir.rules import combiner_of, free, identity, rule_from_attr
 from autoshard.interop.sdy import is_maximal, mesh_from_attr, sharding_from_attr
 from autoshard.program.program import Block, Op, Origin, Program, Value
@@ -53,6 +54,7 @@ def read_mlir(text: str | bytes) -> MlirProgram:
     Raises `InputError` for malformed modules, `UnsupportedError` for ops that a program cannot hold.
     """
     module = parse_module(text, names_code=True)
+    check_functions(module)
     with mlir_context(), ir.Location.unknown():
         run_passes(module, f"{PREPARE},func.func(sdy-populate-op-sharding-rules)")
         return _Reader(module).read()

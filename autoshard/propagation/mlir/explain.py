@@ -7,10 +7,11 @@ from jaxlib.mlir import ir
 
 from autoshard.errors import InputError
 from autoshard.frontends.mlir.context import mlir_context, parse_module, run_passes
+from autoshard.frontends.mlir.functions import check_functions
 from autoshard.propagation.engine import Strategy, run_propagation
 from autoshard.propagation.mlir.graph import ModuleGraph, build_module_graph
 from autoshard.propagation.mlir.groups import open_conflicting_groups
-from autoshard.propagation.mlir.module import check_functions, needs_edges
+from autoshard.propagation.mlir.module import needs_edges
 from autoshard.propagation.mlir.ops import CONSTRAINT, EDGE, FUNC, MANUAL, NAMED, owning_op
 from autoshard.propagation.mlir.passes import ADD_EDGES, import_passes
 from autoshard.propagation.provenance import GROUP, OUTPUT, Step, chains
