@@ -358,3 +358,8 @@ def test_named_computations_that_the_import_passes_refuse_are_told_what_to_try(r
     with pytest.raises(InputError, match="--strategy user-priority"):
         propagate_mlir(text)
     assert "func.func public @main" in propagate_mlir(text, strategy="user-priority")
+
+
+def test_passes_that_take_too_long_are_told() -> None:
+    with pytest.raises(InputError, match=r"longer than 0\.001 s"):
+        run_passes_isolated("", "sdy-basic-propagate", timeout_s=0.001)

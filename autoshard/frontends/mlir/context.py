@@ -123,14 +123,13 @@ def run_passes_isolated(text: str, pipeline: str, *, timeout_s: float = 120.0) -
 def _in_child(code: str, data: bytes, timeout_s: float) -> "subprocess.CompletedProcess[bytes]":
     """Run code in a fresh interpreter that sees this package, with `data` on its standard input."""
     path = os.pathsep.join([str(Path(__file__).resolve().parents[3]), *sys.path])
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        input=data,
-        capture_output=True,
-        timeout=timeout_s,
-        env={**os.environ, "PYTHONPATH": path},
-        check=False,
-    )
+    env = {**os.environ, "PYTHONPATH": path}
+    try:
+        return subprocess.run(
+            [sys.executable, "-c", code], input=data, capture_output=True, timeout=timeout_s, env=env, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise InputError(f"reading the MLIR module in a process of its own took longer than {timeout_s:g} s") from None
 
 
 def module_text(module: ir.Module) -> str:
