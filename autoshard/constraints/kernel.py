@@ -12,7 +12,7 @@ from autoshard.constraints.kind import Kind
 from autoshard.constraints.place import written_at
 from autoshard.constraints.statement import KeyPath, Matched, Statement, with_place
 from autoshard.errors import InputError, RuleError
-from autoshard.rules.custom import factor_names, parse_tensors
+from autoshard.rules.custom import check_reduction, factor_names, parse_tensors
 from autoshard.sharding.mesh import Mesh
 
 REPLICATE = "replicate"
@@ -67,6 +67,7 @@ class Kernel(Statement):
             for what in ("whole", "reduction"):
                 if unknown := sorted(set(getattr(self, what)) - used):
                     raise RuleError(f"kernel {self.name}: {what} names {unknown[0]!r}, which rule {self.rule!r} lacks")
+            check_reduction(self.name, self.rule, results, self.reduction, whole=self.whole)
         elif self.whole or self.reduction:
             raise RuleError(f"kernel {self.name}: whole and reduction name factors of a rule; give one")
         if self.name == DEFAULT and (self.rule != REPLICATE or self.local is not None):

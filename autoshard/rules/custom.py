@@ -44,13 +44,7 @@ def register_rule(
         for factor in factors:
             if factor not in used:
                 raise RuleError(f"rule {text!r} of {name!r}: {what} names {factor!r}, which no dimension has")
-    if both := sorted(set(marked["reduction"]) & set(marked["need_replication"])):
-        raise RuleError(f"rule {text!r} of {name!r}: factors {both} are in both reduction and need_replication")
-    for factor in marked["reduction"]:
-        if any(factor in d for t in results for d in t):
-            raise RuleError(
-                f"rule {text!r} of {name!r}: reduction factor {factor!r} is in a result, so nothing is reduced"
-            )
+    check_reduction(name, text, results, marked["reduction"], need_replication=marked["need_replication"])
     if combiner not in ("add", "max", "min"):
         raise RuleError(f"rule {text!r} of {name!r}: combiner {combiner!r} is not one of add, max, min")
     for k in (k for members in linear for k in members):
@@ -93,6 +87,21 @@ def factor_names(factors: str | Sequence[str]) -> tuple[str, ...]:
     if unread := _FACTOR.sub("", factors).replace(",", "").strip():
         raise RuleError(f"cannot read {unread!r} in the factors {factors!r}; write letters, such as 'k' or 'i, k'")
     return tuple(_FACTOR.findall(factors))
+
+
+def check_reduction(name: str, text: str, results: Tensors, reduction: Sequence[str], **whole: Sequence[str]) -> None:
+    """`RuleError` for factors that cannot be reduced: those of results, and those that are whole.
+
+    whole: the factors that must be whole, by the name of the option that says so.
+    """
+    for option, factors in whole.items():
+        if both := sorted(set(reduction) & set(factors)):
+            raise RuleError(f"rule {text!r} of {name!r}: factors {both} are in both reduction and {option}")
+    for factor in reduction:
+        if any(factor in d for t in results for d in t):
+            raise RuleError(
+                f"rule {text!r} of {name!r}: reduction factor {factor!r} is in a result, so nothing is reduced"
+            )
 
 
 def parse_tensors(name: str, text: str) -> tuple[Tensors, Tensors]:

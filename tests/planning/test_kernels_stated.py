@@ -115,6 +115,8 @@ def test_statement_that_does_not_fit_is_an_error(kernel, message):
         ({"rule": "([i])->([i])", "grid": [0]}, "not both"),
         ({"grid": [0], "whole": "j"}, "give one"),
         ({"rule": "([i])->([i])", "local": 3}, "local is 3"),
+        ({"rule": "([i, j])->([i, j])", "reduction": "i"}, "'i' is in a result, so nothing is reduced"),
+        ({"rule": "([i, j])->([i])", "reduction": "j", "whole": "j"}, "in both reduction and whole"),
         ({"rule": "([i])->([i])", "unit": "tensor"}, "expected matmul or vector"),
         ({"name": "default", "rule": "([i])->([i])"}, "is replicate"),
     ],
