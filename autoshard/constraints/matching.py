@@ -73,10 +73,21 @@ def _can_agree(a: DimensionSharding, b: DimensionSharding) -> bool:
     if not a.is_open and not b.is_open:
         return a.axes == b.axes
     if a.is_open and b.is_open:
-        short = min(len(a.axes), len(b.axes))
-        return a.axes[:short] == b.axes[:short]
+        return _begins(a.axes, b.axes) or _begins(b.axes, a.axes)
     opened, closed = (a, b) if a.is_open else (b, a)
-    return closed.axes[: len(opened.axes)] == opened.axes
+    return _begins(opened.axes, closed.axes)
+
+
+def _begins(first: Sequence[AxisRef], axes: Sequence[AxisRef]) -> bool:
+    """Whether a list of axes begins with another one, whose last axis may be the major part of its counterpart."""
+    n = len(first)
+    return not n or (n <= len(axes) and first[:-1] == axes[: n - 1] and _is_major_part(first[-1], axes[n - 1]))
+
+
+def _is_major_part(part: AxisRef, axis: AxisRef) -> bool:
+    if part == axis or part.name != axis.name or part.size is None:
+        return part == axis
+    return part.pre_size == (axis.pre_size or 1) and (axis.size is None or axis.size % part.size == 0)
 
 
 def _axes(axes: Iterable[AxisRef]) -> str:

@@ -186,6 +186,11 @@ def test_two_pins_that_differ_on_one_value_are_both_cited() -> None:
         ("[{x, y, ?}]", "[{x}]", False),
         ("[{?}] replicated={x}", "[{x}]", False),
         ("[{x}] unreduced={y}", "[{x}]", False),
+        ("[{x:(1)2, ?}]", "[{x}]", True),
+        ("[{y, x:(1)2, ?}]", "[{y, x:(1)4, ?}]", True),
+        ("[{x:(1)2}]", "[{x}]", False),
+        ("[{x:(2)2, ?}]", "[{x}]", False),
+        ("[{x:(1)2, y, ?}]", "[{x}]", False),
     ],
 )
 def test_two_shardings_conflict_exactly_when_no_sharding_meets_both(first: str, second: str, agree: bool) -> None:
