@@ -316,21 +316,6 @@ def test_the_same_input_gives_the_same_answer(build) -> None:  # S0.67
     assert len({str(run(program, XY, given)) for _ in range(5)}) == 1
 
 
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ({"groups": [[0, 99]]}, "there is no value 99"),
-        ({"groups": [[0, -1]]}, "there is no value -1"),
-        ({"outputs": {7: TensorSharding.from_text("[{}, {}]")}}, "there is no output 7"),
-        ({"outputs": {-1: TensorSharding.from_text("[{}, {}]")}}, "there is no output -1"),
-    ],
-)
-def test_unknown_members_of_groups_and_outputs_are_refused(build, asked, message: str) -> None:
-    program = chain(build)
-    with pytest.raises(InputError, match=message):
-        propagate(program, XY, {}, **asked)
-
-
 def test_unknown_strategies_and_values_are_refused(build) -> None:
     program = chain(build)
     with pytest.raises(InputError, match="basic, aggressive, op-priority, user-priority"):
