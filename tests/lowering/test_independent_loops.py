@@ -85,6 +85,20 @@ def test_counters_wrap_around_as_in_the_loop(dtype: str, step: int) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=1e-5)
 
 
+def test_a_key_of_each_iteration_is_that_of_the_loop() -> None:
+    def loop(xs: Any) -> Any:
+        def body(carry: Any, x: Any) -> Any:
+            at, total = carry
+            noise = jax.random.uniform(jax.random.fold_in(jax.random.key(0), at), x.shape)
+            return (at + 1, total + x * noise), noise
+
+        return jax.lax.scan(body, (0, jnp.zeros(3)), xs)
+
+    assert parts_of(loop, XS) == ((8, 4),)
+    for ours, theirs in both(loop, (XS,), 4):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
 def test_gradients_of_closed_over_values_are_totals() -> None:
     def loss(w: Any, x: Any) -> Any:
         return jnp.square(jax.lax.map(jax.checkpoint(lambda row: jnp.tanh(row @ w)), x)).sum()

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
+from autoshard.frontends.jax.facts import is_extended
+
 _NUMBERS: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum, "neg": np.negative,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
@@ -69,7 +71,8 @@ def _number(atom: Any, numbers: Mapping[Any, Any]) -> Any:
 def _values(eqn: Any, numbers: Mapping[Any, Any]) -> Any:
     """The result of an op on known integers; None for other ops, and where the result would not fit its type."""
     kind = str(eqn.primitive.name)
-    if len(eqn.outvars) != 1 or eqn.outvars[0].aval.shape or np.dtype(eqn.outvars[0].aval.dtype).kind not in "iub":
+    aval = eqn.outvars[0].aval if len(eqn.outvars) == 1 else None
+    if aval is None or aval.shape or is_extended(aval.dtype) or np.dtype(aval.dtype).kind not in "iub":
         return None
     numbers_in = [_number(atom, numbers) for atom in eqn.invars]
     if any(value is None for value in numbers_in):
