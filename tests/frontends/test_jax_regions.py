@@ -137,6 +137,8 @@ def test_while_keeps_condition_and_body_apart(same_values):
         (9, lambda i: i >= 0, lambda i: i - 3, 4),
         (0, lambda i: i != 6, lambda i: i + 3, 2),
         (5, lambda i: i < 5, lambda i: i + 1, 0),
+        (jnp.int4(0), lambda i: i < 3, lambda i: i + 1, 3),
+        (jnp.int4(0), lambda i: i < 7, lambda i: i + 5, None),  # 10 is no int4
         (0, lambda i: i < 7, lambda i: i * 2 + 1, None),  # not a constant step
         (1, lambda i: i % 4 < 3, lambda i: i + 1, None),  # not a comparison of the counter
     ],

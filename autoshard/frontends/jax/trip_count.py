@@ -1,6 +1,6 @@
 """The number of iterations of a `while`, from its condition and body."""
 
-import numpy as np
+import jax.numpy as jnp
 
 from autoshard.frontends.draft import DraftOp, DraftValue, Scalar
 from autoshard.program.program import Origin
@@ -76,5 +76,5 @@ def _count(start: int, bound: int, by: int, kind: str, dtype: str) -> int | None
     if by <= 0:
         return None
     trips = -(-(limit - start) // by)
-    info = np.iinfo(dtype) if dtype.startswith(("int", "uint")) else None
+    info = jnp.iinfo(dtype) if dtype.startswith(("int", "uint")) else None
     return None if info is None or abs(start + trips * by) > info.max else trips
