@@ -69,8 +69,9 @@ def test_nothing_reached_it_and_no_such_value_are_told_apart() -> None:
     assert "nothing reached it" in explain_mlir(text, "%c").sharding
     with pytest.raises(InputError, match="no value %q is defined"):
         explain_mlir(text, "%q")
-    with pytest.raises(InputError, match="no value name"):
-        explain_mlir(text, "what?")
+    for wrong in ("what?", "%c#" + "1" * 5000):
+        with pytest.raises(InputError, match="no value name"):
+            explain_mlir(text, wrong)
 
 
 def test_every_axis_leads_to_a_statement_and_tracing_changes_nothing(origins) -> None:  # S2.50, S2.51, S2.53

@@ -97,7 +97,7 @@ def explain_mlir(
 
 def _definition(text: str, value: str) -> tuple[int, int, int]:
     """(line, column of the defining op or of the argument, result number) of a value's definition in the text."""
-    match = re.fullmatch(r"%?([\w$.-]+)(?:#(\d+))?", value.strip())
+    match = re.fullmatch(r"%?([\w$.-]+)(?:#(\d{1,9}))?", value.strip())
     if match is None:
         raise InputError(f"{value!r} is no value name; write %name or %name#1")
     name, asked = match[1], int(match[2] or 0)
