@@ -186,3 +186,27 @@ def test_derivatives_of_nested_shard_maps_which_jax_does_not_compile():
     plan = autoshard.plan(gradients(nested), *args, mesh=_grid(), hardware="tpu_v5e")
     report = verify_plan(plan.to_dict(), Runnable(plan.lowered.traced, gradients(by_hand), lambda: tuple(args)))
     assert report.ok, str(report)
+
+
+def _over_x(body, **options):
+    def f(x):
+        mesh = auto_mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("x", "y"))
+        return jax.shard_map(body, mesh=mesh, in_specs=P("x", "y"), out_specs=P("x", "y"), **options)(x)
+
+    return f
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        pytest.param(_over_x(lambda x: x / lax.psum(jnp.ones(()), "x")), id="count"),
+        pytest.param(_over_x(lambda x: x * lax.psum(jnp.int8(100), ("x", "y")), check_vma=False), id="wraps"),
+        pytest.param(_over_x(lambda x: x + lax.ppermute(x, "x", [])), id="permute of nothing"),
+    ],
+)
+def test_what_no_device_sends_is_no_collective(f):
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+    plan = autoshard.plan(f, x, mesh=MESH, hardware="cpu_sim")
+    assert len(plan.collectives) == 0
+    assert plan.verify(f, x, mesh=MESH, hardware="cpu_sim").ok
+    np.testing.assert_array_equal(plan.jit()(x), jax.jit(f)(x))

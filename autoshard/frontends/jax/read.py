@@ -69,6 +69,8 @@ class JaxprReader(ShardMapReader):
         self._manual = 0
         self._inner_axes: set[str] = set()
         self._units: set[str] = set()
+        self._axis_sizes: dict[str, int] = {}
+        self._varied: dict[DraftValue, DraftValue] = {}
         self._implementations = Implementations()
         self._whole: Any = None  # the equation that is the whole program
 
@@ -182,7 +184,7 @@ class JaxprReader(ShardMapReader):
             self._warn(left_out(kind, describe(here)))
             return []
         refuse_effects(eqn, describe(here))
-        params = self._over_units(frame, kind, eqn, operands, here) if self._units else params
+        params = self._alone(frame, kind, eqn, operands, here)
         if isinstance(params, list):
             return params
         if not self._manual and (function := self._implementations.of(eqn)) is not None:

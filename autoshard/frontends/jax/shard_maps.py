@@ -3,17 +3,23 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from autoshard.errors import UnsupportedError
 from autoshard.frontends.draft import DraftBlock, DraftOp, DraftValue, literal
-from autoshard.frontends.jax.facts import axis_names, dtype_name, open_jaxpr
+from autoshard.frontends.jax.facts import axis_names, dtype_name, open_jaxpr, scalar_of
 from autoshard.frontends.jax.nested import cut_block, gather_blocks, manual_axes
 from autoshard.frontends.jax.sites import Site, describe
 from autoshard.frontends.jax.unit_axes import axes_left, on_one_device, unit_axes, without
 from autoshard.program.program import Origin
+
+_SUMS = frozenset({"psum", "psum2", "psum_invariant"})
+_VARYING = frozenset({"pvary", "pcast"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +54,8 @@ class ShardMapReader(ABC):
     _manual: int  # number of shard_maps around the present equation
     _inner_axes: set[str]  # axes of shard_maps inside of the one that is being read
     _units: set[str]  # axes of size 1 of the shard_maps around the present equation
+    _axis_sizes: dict[str, int]  # of their meshes
+    _varied: dict[DraftValue, DraftValue]  # numbers that are written in the code, by what `pvary` makes of them
 
     def _shard_map(self, frame: Frame, eqn: Any, operands: list[DraftValue], here: Site) -> list[DraftValue]:
         params = eqn.params
@@ -60,6 +68,7 @@ class ShardMapReader(ABC):
             self._units = around
             return results
         self._manual += 1
+        self._axis_sizes = _sizes(mesh)
         outer, self._inner_axes = self._inner_axes, set()
         body = self._region(params["jaxpr"], here, operands)
         manual = (manual | self._inner_axes) - units
@@ -90,6 +99,7 @@ class ShardMapReader(ABC):
         params = eqn.params
         sizes = _sizes(params["mesh"])
         units = unit_axes(sizes)
+        self._axis_sizes |= sizes
         self._inner_axes |= manual_axes(params)
         self._units, around = self._units | units, self._units
         jaxpr, _ = open_jaxpr(params["jaxpr"])
@@ -104,6 +114,35 @@ class ShardMapReader(ABC):
             names = without(axis_names(spec, value.type.rank), units)
             gathered.append(self._traced(frame, gather_blocks(names), value, sizes, here) if any(names) else value)
         return gathered
+
+    def _alone(
+        self, frame: Frame, kind: str, eqn: Any, operands: list[DraftValue], here: Site
+    ) -> list[DraftValue] | dict[str, Any]:
+        """The parameters of an op, of a collective without its axes of size 1; or its results where nothing is sent."""
+        results = self._sends_nothing(frame, kind, eqn, operands, here) if self._manual else None
+        if results is not None or not self._units:
+            return eqn.params if results is None else results
+        return self._over_units(frame, kind, eqn, operands, here)
+
+    def _sends_nothing(
+        self, frame: Frame, kind: str, eqn: Any, operands: list[DraftValue], here: Site
+    ) -> list[DraftValue] | None:
+        """The results of a collective that needs no other device: a permute without pairs, and a sum of numbers that
+        are written in the code, which JAX multiplies itself; None for others."""
+        if kind == "ppermute" and not eqn.params["perm"]:
+            return [self._traced(frame, jnp.zeros_like, value, {}, here) for value in operands]
+        if kind in _VARYING and operands[0].literal is not None:
+            results = self._entered(frame, DraftOp(kind, operands, []), eqn, here)
+            self._varied.update(zip(results, operands, strict=True))
+            return results
+        if kind not in _SUMS or eqn.params.get("axis_index_groups") is not None:
+            return None
+        sizes = [self._axis_sizes.get(name) for name in eqn.params["axes"]]
+        numbers = [self._varied.get(value, value).literal for value in operands]
+        if None in sizes or None in numbers:
+            return None
+        size = prod(n for n in sizes if n is not None)
+        return [_times(n, size, value.type.dtype) for n, value in zip(numbers, operands, strict=True)]
 
     def _over_units(
         self, frame: Frame, kind: str, eqn: Any, operands: list[DraftValue], here: Site
@@ -157,3 +196,9 @@ class ShardMapReader(ABC):
 
 def _sizes(mesh: Any) -> dict[str, int]:
     return {str(n): int(s) for n, s in zip(mesh.axis_names, mesh.axis_sizes, strict=True)}
+
+
+def _times(number: Any, size: int, dtype: str) -> DraftValue:
+    """A number of a type times the size of a group, in that type."""
+    array = np.array([number]).astype(jnp.dtype(dtype))
+    return literal(scalar_of((array * array.dtype.type(size))[0]), dtype)
