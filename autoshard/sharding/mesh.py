@@ -9,7 +9,7 @@ from numbers import Integral
 from autoshard.errors import ShardingError
 from autoshard.sharding.axis import AxisRef
 
-_AXIS, _ID = r'"[^"\[\]]+"=\d{1,18}', r"\d{1,18}"  # no mesh has so many devices
+_AXIS, _ID = r'"[^"\[\]]+"=\d{1,40}', r"\d{1,40}"  # Python refuses numbers of thousands of digits
 _TEXT = re.compile(
     rf"<\[(?P<axes>(?:{_AXIS}(?:, *{_AXIS})*)?)\](?:, device_ids=\[(?P<ids>(?:{_ID}(?:, *{_ID})*)?)\])?>"
 )
