@@ -137,7 +137,7 @@ def limit_option(text: str | None) -> float | None:
         raise InputError(f"--time-limit: {error}") from None
 
 
-MOST_DIGITS = 18
+MOST_DIGITS = 40
 """Longer sizes of axes are not read: Python refuses numbers of thousands of digits."""
 
 
