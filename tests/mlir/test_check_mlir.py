@@ -232,13 +232,6 @@ def test_members_of_a_group_may_have_different_element_types() -> None:
     assert check_mlir(GROUPS.format(one="{?}", two="{?}", shape="8x2xcomplex<f32>")) == []
 
 
-def test_members_of_one_shape_may_have_other_elements() -> None:  # S4.12
-    other = "complex<f32>"
-    groups = "".join(f"sdy.sharding_group {v} group_id=0 : tensor<8x2x{t}> " for v, t in (("%a", other), ("%b", "f32")))
-    function = f"func.func @main(%a: tensor<8x2x{other}>, %b: tensor<8x2xf32>) {{ {groups} return }}"
-    assert check_mlir(f'sdy.mesh @mesh = <["x"=2]> {function}') == []
-
-
 def test_contradicting_members_are_both_named() -> None:  # S4.12
     text = GROUPS.format(one='{"x"}', two='{"x"}', shape="8x2xf32")
     found = check_mlir(text)
