@@ -171,7 +171,7 @@ def test_statements_with_priorities_agree_with_exhaustive_search() -> None:
 
 
 def test_axes_alike_that_are_cheaper_in_the_other_order_agree_with_exhaustive_search() -> None:
-    assert judge(100_026) == "stages"
+    assert judge(100_026, 5) == "stages"
 
 
 def test_memory_limits_agree_with_exhaustive_search() -> None:
