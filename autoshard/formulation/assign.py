@@ -68,7 +68,7 @@ def _gathered_apart(collected: Collected, schedule: Schedule) -> Schedule:
     """The schedule where each use that shares what is gathered as it is used gathers it for itself."""
     uses = dict(schedule.uses)
     for link in collected.links:
-        if link.use in uses and link.value in schedule.as_used:
+        if link.use is not None and link.use in uses and link.value in schedule.as_used:
             defined, shared = schedule.definitions[link.value], schedule.shared[link.value]
             its = uses[link.use]
             steps = () if its.target == defined else (*shared.steps, *its.steps)
