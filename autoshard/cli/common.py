@@ -163,7 +163,7 @@ def mesh_option(text: str) -> dict[str, int]:
         name = name.strip()
         if not equals or not name or not size.strip().isdecimal():
             raise InputError(f"--mesh: cannot read {item!r}; write x=8,y=4")
-        if len(size) > MOST_DIGITS:
+        if len(size.strip()) > MOST_DIGITS:
             raise InputError(
                 f"--mesh: axis {name!r} has a size of {len(size.strip())} digits; no mesh has so many devices"
             )

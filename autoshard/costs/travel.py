@@ -81,6 +81,7 @@ class Travels:
         self._handed: set[int] = set()
         self._work_s: dict[int, float] = {}
         self._known: dict[tuple[int, int, bool], Travel] = {}
+        self._converting: dict[int, frozenset[int]] = {}
         self._plain = not (self.as_used or self.behind_uses or self.order is not None)
         if not self._plain:
             self._enter(program.body)
@@ -118,10 +119,12 @@ class Travels:
         """
         if not self.as_used:
             return frozenset()
-        own, uses = dtype_bytes(self.program.type_of(value).dtype), self._readers.get(value, ())
-        those = frozenset(op.id for op in uses if self._used_bytes(value, op) < own)
-        whole = value in self._handed or len(those) < len(uses)
-        return those if len(those) > 1 and whole else frozenset()
+        if value not in self._converting:
+            own, uses = dtype_bytes(self.program.type_of(value).dtype), self._readers.get(value, ())
+            those = frozenset(op.id for op in uses if self._used_bytes(value, op) < own)
+            whole = value in self._handed or len(those) < len(uses)
+            self._converting[value] = those if len(those) > 1 and whole else frozenset()
+        return self._converting[value]
 
     def _shares(self, value: int, uses: list[Op]) -> tuple[float, float]:
         made = self._made.get(value)

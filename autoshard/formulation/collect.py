@@ -1,7 +1,7 @@
 """Collecting the decisions: one pass over the program makes the nodes and the links between them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -290,9 +290,10 @@ class Collector:
         index = self.add(node)
         hub = Port(index, layouts)
         role = self.exposure.role(value, PROGRAM)
-        travel, as_used = (self.exposure.travel(value, PROGRAM, narrow) for narrow in (False, True))
-        link = Link(value, port, hub, weight, None, shares=True, role=role, travel=travel)
-        self.out.links.append(link if form.defined_in is None else replace(link, as_used=as_used))
+        travel = self.exposure.travel(value, PROGRAM)
+        as_used = None if form.defined_in is None else self.exposure.travel(value, PROGRAM, as_used=True)
+        link = Link(value, port, hub, weight, None, shares=True, role=role, travel=travel, as_used=as_used)
+        self.out.links.append(link)
         return hub
 
     def _form(self, value: int, port: Port, pins: Sequence[TensorSharding], as_used: bool) -> "_Form":

@@ -264,11 +264,10 @@ def encode(
         facets.append(shared.of(labels[keep]))
     making = EdgeTables(nodes, kept, ticks, factored=entries_of(collected, kept, program) > FACTORED_ENTRIES)
     types = [program.type_of(link.value) for link in collected.links]
-    plain = (
+    tables_of = [
         table_of[t] if link.is_plain else special[way_of(t, link)]
         for t, link in zip(types, collected.links, strict=True)
-    )
-    tables_of = list(plain)
+    ]
     as_used = {
         number: special[way_of(types[number], link.taken_as_used)]
         for number, link in enumerate(collected.links)

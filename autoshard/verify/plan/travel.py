@@ -49,8 +49,11 @@ class Loads:
                 self._read(inner)
             self._defined += op.results
 
-    def _uses(self, value: int, op: int) -> list[Node]:
-        return [taker for taker in self._takers.get(value, []) if op in (PROGRAM_OP, taker.id)]
+    def _uses(self, value: int, op: int, as_used: bool) -> list[Node]:
+        """The ops that take a value around an op, or all; `as_used`: those that convert it."""
+        among = self.converts(value) if as_used else None
+        takers = self._takers.get(value, [])
+        return [taker for taker in takers if (op in (PROGRAM_OP, taker.id) if among is None else taker.id in among)]
 
     def converts(self, value: int) -> set[int]:
         """The ops that convert a value as they take it, where there are several and it is needed as it is, too."""
@@ -70,13 +73,11 @@ class Loads:
             if all(self.graph.values[v].is_literal for v in maker.operands):
                 return 0.0
         whole = element_bytes(self.graph.values[value].dtype)
-        if as_used and kind in ("all_gather", "all_to_all"):
-            converts = self.converts(value)
-            those = [taker for taker in self._takers.get(value, []) if taker.id in converts]
-            return max([self._taken_as(value, taker, True) for taker in those], default=whole) / whole
-        if kind not in ("all_gather", "all_to_all") or not whole or (op == PROGRAM_OP and value in self._kept):
+        handed = op == PROGRAM_OP and value in self._kept and not as_used
+        if kind not in ("all_gather", "all_to_all") or not whole or handed:
             return 1.0
-        return max([self._taken_as(value, taker, True) for taker in self._uses(value, op)], default=whole) / whole
+        taken = [self._taken_as(value, taker, True) for taker in self._uses(value, op, as_used)]
+        return max(taken, default=whole) / whole
 
     def _taken_as(self, value: int, op: Node, further: bool) -> float:
         whole, first = element_bytes(self.graph.values[value].dtype), op.results[0] if op.results else -1
@@ -123,8 +124,8 @@ class Loads:
         if not self._led_s:
             for made in reversed(self._defined):  # what a value leads to is defined after it
                 self._led_s[made] = sum(self._matmuls_s(made, taker) for taker in self._takers.get(made, []))
-        each_s = {taker.id: self._matmuls_s(value, taker) for taker in self._uses(value, op)}
-        work_s = max(map(each_s.__getitem__, self.converts(value)), default=0.0) if as_used else sum(each_s.values())
+        each_s = [self._matmuls_s(value, taker) for taker in self._uses(value, op, as_used)]
+        work_s = max(each_s, default=0.0) if as_used else sum(each_s)
         return work_s / size / (group * load)
 
     def _matmuls_s(self, value: int, op: Node) -> float:
