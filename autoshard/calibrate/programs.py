@@ -3,7 +3,7 @@
 Each compiles in seconds on a GPU (where matmuls are tuned meanwhile) and in half a minute to two minutes for a TPU.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -114,10 +114,12 @@ def update() -> Built:
     return lambda w, g, m, v: jax.tree.map(adam, w, g, m, v), (arrays,) * 4, (0, 2, 3)
 
 
-def convolutions() -> Built:
-    """Three convolutions with relu and their gradients, in float32."""
-    strides = (1, 2, 1)
-    kernels = ((3, 3, 128, 128), (3, 3, 128, 256), (1, 1, 256, 512))
+def convolutions(
+    kernels: Sequence[tuple[int, ...]] = ((3, 3, 128, 128), (3, 3, 128, 256), (1, 1, 256, 512)),
+    strides: Sequence[int] = (1, 2, 1),
+    dtype: Any = jnp.float32,
+) -> Built:
+    """Convolutions with relu and their gradients. kernels: of each its window and its channels."""
 
     def loss(ws: Any, x: jax.Array) -> jax.Array:
         for w, stride in zip(ws, strides, strict=True):
@@ -125,8 +127,8 @@ def convolutions() -> Built:
             x = jax.nn.relu(lax.conv_general_dilated(x, w, (stride, stride), "SAME", dimension_numbers=names))
         return jnp.sum(x.astype(jnp.float32) ** 2)
 
-    arrays = tuple(of(*k, dtype=jnp.float32) for k in kernels)
-    return jax.value_and_grad(loss, (0, 1)), (arrays, of(64, 56, 56, 128, dtype=jnp.float32)), ()
+    arrays = tuple(of(*k, dtype=dtype) for k in kernels)
+    return jax.value_and_grad(loss, (0, 1)), (arrays, of(64, 56, 56, kernels[0][2], dtype=dtype)), ()
 
 
 def model(name: str, **options: Any) -> Built:
@@ -159,6 +161,10 @@ PROGRAMS: dict[str, Callable[[], Built]] = {
     "few_queries": lambda: few_queries(48, 2048, 4, 6, 128, 3),
     "four_queries": lambda: few_queries(64, 4096, 2, 4, 128, 2),
     "convs": convolutions,
+    "convs_plain": lambda: convolutions(((3, 3, 128, 128), (3, 3, 128, 256), (3, 3, 256, 256)), (1, 1, 1)),
+    "convs_strided": lambda: convolutions(
+        ((3, 3, 128, 256), (3, 3, 256, 256), (3, 3, 256, 512)), (2, 1, 2), jnp.bfloat16
+    ),
     "mlp_f32": lambda: model("mlp", **_MLP),
     "mlp_f32_2k": lambda: model("mlp", **{**_MLP, "hidden": 2048, "batch": 8192}),
     "mlp_f32_1k": lambda: model("mlp", **{**_MLP, "hidden": 1024, "batch": 16384}),

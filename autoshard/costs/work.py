@@ -123,15 +123,22 @@ def local_flops(op: Op, program: Program, sizes: np.ndarray) -> np.ndarray:
     kind = op.kind
     if "work" in op.attrs:
         return (op.attrs["work"]["flop"] or 0.0) * share_of_kernel(rule, sizes)
+    each = 8.0 if kind in MATMUL_KINDS and program.type_of(op.operands[0]).dtype.startswith("complex") else 2.0
     if kind == "dot_general":
-        return 2.0 * _product(range(sizes.shape[1]), sizes)
+        return each * _product(range(sizes.shape[1]), sizes)
     if kind in ("ragged_dot", "ragged_dot_general"):
         # every row meets one group's matrix: rows x contraction x columns, whatever the number of groups
         rows_columns = {f for d in rule.results[0] for f in d} | {f for d in rule.operands[0] for f in d}
-        return 2.0 * _product(sorted(rows_columns), sizes)
+        return each * _product(sorted(rows_columns), sizes)
     if kind == "conv_general_dilated":
         # each output element sums over the kernel's elements of one output channel
-        return 2.0 * result() * operand(1) / np.maximum(_product(_output_features(rule), sizes), 1.0)
+        per_channel = operand(1) / np.maximum(_product(_output_features(rule), sizes), 1.0)
+        return each * result() * per_channel * share_of_taps(op)
+    if kind == "fft":
+        # 5 n log2 n of a transform of complex numbers, the convention of FFTW's benchmarks; half of it of real ones
+        of_real = any(not program.type_of(v).dtype.startswith("complex") for v in (*op.operands, *op.results))
+        whole = np.maximum(operand(0), result())  # that of real numbers has about half of them on its other side
+        return (2.5 if of_real else 5.0) * whole * log2(max(2, prod(op.attrs.get("window", ()))))
     if kind.startswith(("reduce_window", "select_and")):
         window = op.attrs.get("window", ())
         return result() * float(prod(window) if window else 1)
@@ -146,6 +153,14 @@ def local_flops(op: Op, program: Program, sizes: np.ndarray) -> np.ndarray:
     if kind in _MOVES_ONLY:
         return 0.0 * ones
     return sum((result(k) for k in range(len(op.results))), 0.0 * ones) * _PER_ELEMENT.get(kind, 1.0)
+
+
+def share_of_taps(op: Op) -> float:
+    """The share of a convolution's taps that meet no zero between the elements of a dilated input, as that of the
+    gradient of a strided convolution is: zeros are no work (unlike padding, which arrays may have in memory).
+    """
+    met, all_ = op.attrs.get("taps", (1, 1))
+    return met / all_ if all_ else 1.0
 
 
 def _output_features(rule: ShardingRule) -> list[int]:

@@ -153,8 +153,8 @@ def price_nodes(
         op = ops[node.op]
         key = (
             op.kind, op.rule, id(node.space), tuple(program.type_of(v) for v in (*op.operands, *op.results)),
-            tuple(v in fusion for v in (*op.operands, *op.results)), str(op.attrs.get("window", "")),
-            str(op.attrs.get("work", "")), prices.kind_of(op, program),
+            tuple(v in fusion for v in (*op.operands, *op.results)),
+            tuple(str(op.attrs.get(name, "")) for name in ("window", "taps", "work")), prices.kind_of(op, program),
             tuple(exposure.role(v, op.id) for v in (*op.operands, *op.results)),
             tuple(op.operands.index(v) for v in op.operands),  # what is given twice is read once
             tuple(v in updated for v in op.operands),

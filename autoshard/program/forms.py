@@ -15,7 +15,7 @@ _RULE = {"text": str, "linear": [[int]], "accumulators": [int], "halos?": [list]
 _ATTRS = {
     "num_consts?": int, "num_carry?": int, "length?": int, "reverse?": bool, "cond_nconsts?": int,
     "body_nconsts?": int, "trips?": (int, None), "barrier_group?": int, "also?": [str], "zero?": bool, "ragged?": bool,
-    "kernel?": dict,
+    "kernel?": dict, "window?": [int], "taps?": [int],
 }  # fmt: skip
 _BLOCK["ops"] = [
     {

@@ -23,6 +23,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
@@ -43,6 +45,10 @@ OWN: Sequence[str] = (
 """Numbers that each chip has for itself; `COMMON` ones are facts of the compiler, whatever the chip. What is done to
 attention's scores beside its matmuls counts with these, and matmuls take no time to start.
 """
+IMAGES = "convolution"
+"""The number that is fitted after all others."""
+ALONE = ("convs_plain", "convs_strided")
+"""Programs that no other number is fitted to."""
 COMMON: Sequence[str] = ("elementwise", "reduced", "update")
 MOST = 0.95
 """The largest share of the peak that any matmul of these schedules has."""
@@ -132,10 +138,33 @@ def seconds(row: Mapping[str, Any], numbers: Mapping[str, float]) -> float:
 
 
 def fit(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Chip -> its numbers, those that agree best with the rows."""
-    measured = [amounts_of.Measured(row["chip"], row["seconds"], parts(row)) for row in rows]
+    """Chip -> its numbers, those that agree best with the rows.
+
+    Convolutions have theirs last, of all programs with convolutions; those with nothing else count there alone, since
+    what is fused to convolutions would weigh more than in all other programs. One that is far off counts little.
+    """
     most = {**dict.fromkeys(amounts_of.SHARES, MOST), "matmul_memory": MEMORY, "cached_memory": MEMORY}
-    return amounts_of.fit(measured, OWN, COMMON, most=most)
+    measured = {
+        (row["program"], row["chip"]): amounts_of.Measured(row["chip"], row["seconds"], parts(row)) for row in rows
+    }
+    whole = [one for (program, _), one in measured.items() if program not in ALONE]
+    numbers = amounts_of.fit(whole, OWN, COMMON, most=most)
+    for chip, known in numbers.items():
+        known[IMAGES] = _share_of_convolutions(
+            [one for one in measured.values() if one.chip == chip and one.parts[IMAGES] > 0], known
+        )
+    return numbers
+
+
+def _share_of_convolutions(programs: Sequence[amounts_of.Measured], known: Mapping[str, float]) -> float:
+    from scipy.optimize import least_squares
+
+    def errors(x: np.ndarray) -> np.ndarray:
+        numbers = {**known, IMAGES: float(np.exp(x[0]))}
+        return np.array([np.log(amounts_of.seconds(one.parts, numbers) / one.seconds) / 0.1 for one in programs])
+
+    bounds = (np.log(0.02), np.log(MOST))
+    return float(np.exp(least_squares(errors, [np.log(0.8)], bounds=bounds, loss="soft_l1", f_scale=0.5).x[0]))
 
 
 def report(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jax import ShapeDtypeStruct, lax
 from plan_cases import atoms, f32, machine, ops_of, program_of
 
@@ -16,6 +18,7 @@ from autoshard.costs.pricing import StepPrices
 from autoshard.costs.roofline import local_bytes, op_seconds
 from autoshard.costs.work import local_flops, local_sizes
 from autoshard.frontends.jax.function import trace
+from autoshard.frontends.jax.windows import taps_met
 from autoshard.models import build
 from autoshard.program.program import Op, Program
 from autoshard.verify import check_plan
@@ -129,6 +132,85 @@ def test_the_gradients_of_a_convolution_cost_what_it_costs() -> None:
 
     program = program_of(jax.grad(f, argnums=(0, 1)), f32(2, 8, 8, 16), f32(1, 1, 16, 32))
     assert [flops(op, program) for op in ops_of(program, "conv_general_dilated")] == [2 * 2 * 8 * 8 * 16 * 32] * 3
+
+
+@pytest.mark.parametrize("stride", [2, 3, 4])
+def test_zeros_between_the_elements_of_a_dilated_input_are_no_work(stride: int) -> None:
+    """The gradient of a strided convolution by its input meets as many cells as the convolution itself."""
+
+    def f(x: Any, w: Any) -> Any:
+        strides = (stride, stride)
+        y = lax.conv_general_dilated(x, w, strides, "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return (y * y).sum()
+
+    program = program_of(jax.grad(f, argnums=(0, 1)), f32(2, 12, 12, 16), f32(stride, stride, 16, 32))
+    assert [flops(op, program) for op in ops_of(program, "conv_general_dilated")] == [2 * 2 * 12 * 12 * 16 * 32] * 3
+
+
+def test_strided_convolutions_and_their_gradients_do_three_times_the_work_of_the_forward_pass() -> None:
+    """But for what meets padding; with the zeros of dilation it would be six times."""
+
+    def loss(ws: Any, x: Any) -> Any:
+        for w in ws:
+            x = jnp.tanh(lax.conv_general_dilated(x, w, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")))
+        return (x * x).sum()
+
+    def work(f: Any) -> float:
+        program = program_of(f, [f32(3, 3, 16, 16), f32(3, 3, 16, 16)], f32(2, 32, 32, 16))
+        return sum(flops(op, program) for op in ops_of(program, "conv_general_dilated"))
+
+    assert work(jax.grad(loss, argnums=(0, 1))) == pytest.approx(3 * work(loss), rel=0.02)
+
+
+def test_a_multiply_add_of_complex_numbers_is_eight_flop() -> None:
+    specs = ShapeDtypeStruct((8, 16), jnp.complex64), ShapeDtypeStruct((16, 4), jnp.complex64)
+    assert flops(*single(lambda a, b: a @ b, *specs, kind="dot_general")) == 8 * 8 * 16 * 4
+
+
+def test_a_fourier_transform_is_five_n_log_n_of_complex_numbers_and_half_of_real_ones() -> None:
+    """With n elements of each transform, as FFTW's benchmarks count."""
+    whole = single(jnp.fft.fft, ShapeDtypeStruct((4, 256), jnp.complex64), kind="fft")
+    plane = single(jnp.fft.fft2, ShapeDtypeStruct((4, 16, 16), jnp.complex64), kind="fft")
+    real = single(lambda x: jnp.abs(jnp.fft.rfft(x)), f32(4, 256), kind="fft")
+    back = single(lambda x: jnp.fft.irfft(x, 256), ShapeDtypeStruct((4, 129), jnp.complex64), kind="fft")
+    assert [flops(*one) for one in (whole, plane, real, back)] == [5 * 1024 * 8] * 2 + [2.5 * 1024 * 8] * 2
+
+
+@pytest.mark.parametrize("hardware", ["h100", "tpu_v6e@compiler"])
+def test_a_plan_with_fourier_transforms_and_complex_matmuls_verifies(hardware: str) -> None:
+    def step(x: Any, w: Any) -> Any:
+        return jnp.fft.irfft(jnp.fft.rfft(x)[:, :64] @ w, 256)
+
+    plan = api.plan(step, f32(64, 256), ShapeDtypeStruct((64, 64), jnp.complex64), mesh={"x": 4}, hardware=hardware)
+    assert check_plan(plan.to_dict()).ok
+
+
+@given(
+    st.integers(1, 9), st.integers(1, 7), st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), st.integers(-5, 9)
+)  # fmt: skip
+def test_taps_that_meet_an_element_are_those_on_the_grid_of_the_dilated_input(
+    results: int, taps: int, stride: int, near: int, far: int, low: int
+) -> None:
+    places = (o * stride + t * far - low for o in range(results) for t in range(taps))
+    assert taps_met(results, taps, stride, near, far, low) == sum(place % near == 0 for place in places)
+
+
+def test_a_reduction_over_windows_takes_every_element_of_each() -> None:
+    def pooled(x: Any) -> Any:
+        return lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "VALID")
+
+    assert flops(*single(pooled, f32(2, 9, 9, 4), kind="reduce_window_max")) == 9 * (2 * 4 * 4 * 4)
+
+
+@pytest.mark.parametrize("hardware", ["h100", "tpu_v5e@compiler", "h100@compiler"])
+def test_a_plan_with_a_strided_convolution_and_pooling_verifies(hardware: str) -> None:
+    def loss(w: Any, x: Any) -> Any:
+        y = lax.conv_general_dilated(x, w, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return jnp.square(lax.reduce_window(jnp.tanh(y), -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")).sum()
+
+    step = jax.grad(loss, argnums=(0, 1))
+    plan = api.plan(step, f32(3, 3, 8, 16), f32(8, 16, 16, 8), mesh={"x": 4}, hardware=hardware)
+    assert check_plan(plan.to_dict()).ok
 
 
 def test_a_ragged_matmul_does_not_pay_for_the_number_of_groups() -> None:

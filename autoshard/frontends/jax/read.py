@@ -41,6 +41,7 @@ from autoshard.frontends.jax.scalars import known_scalar
 from autoshard.frontends.jax.shard_maps import Frame, JaxOp, ShardMapReader
 from autoshard.frontends.jax.sites import Site, describe, joined, named_site
 from autoshard.frontends.jax.trip_count import while_trips
+from autoshard.frontends.jax.windows import window_attrs
 from autoshard.program.program import ALIKE, BORDER, Origin
 from autoshard.rules.kernels import CALLED_KERNELS
 
@@ -189,7 +190,8 @@ class JaxprReader(ShardMapReader):
             return params
         if not self._manual and (function := self._implementations.of(eqn)) is not None:
             return self._inline(frame, function, operands, here)
-        op = DraftOp(kind, operands, [], attrs=collective_attrs(kind, params, describe(here)))
+        facts = window_attrs(kind, params, [v.aval.shape for v in (*eqn.invars, *eqn.outvars)])
+        op = DraftOp(kind, operands, [], attrs=facts | collective_attrs(kind, params, describe(here)))
         if is_kernel(kind):
             known = {k: self._arrays[v] for k, v in enumerate(operands) if v in self._arrays}
             op.attrs = {"kernel": kernel_facts(eqn, known)}

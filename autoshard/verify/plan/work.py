@@ -194,13 +194,22 @@ def flop(op: Node, placed: Placed, graph: Graph) -> float:
     n = _local(rule, placed)
     if "work" in op.attrs:
         return float(op.attrs["work"]["flop"] or 0.0) * _kernel_share(rule, n)
+    per_pair = 2.0
+    if kind in MATRIX_KINDS and graph.values[op.operands[0]].dtype.startswith("complex"):
+        per_pair = 8.0  # four products and four sums of real numbers
     if kind == "dot_general":
-        return 2.0 * prod(n)
+        return per_pair * prod(n)
     if kind.startswith("ragged_dot"):
-        return 2.0 * _block({f for t in (rule.results[0], rule.operands[0]) for d in t for f in d}, n)
+        return per_pair * _block({f for t in (rule.results[0], rule.operands[0]) for d in t for f in d}, n)
     if kind == "conv_general_dilated":
         features = {f for d in rule.operands[1] for f in d} & {f for d in rule.results[0] for f in d}
-        return 2.0 * _block(rule.results[0], n) * _block(rule.operands[1], n) / max(1.0, _block(features, n))
+        pairs = _block(rule.results[0], n) * _block(rule.operands[1], n) / max(1.0, _block(features, n))
+        return per_pair * pairs * taps_that_meet(op)
+    if kind == "fft":
+        kinds = [graph.values[v].dtype.startswith("complex") for v in (*op.operands, *op.results)]
+        length = prod(op.attrs.get("window") or (1,))
+        elements = max(_block(rule.operands[0], n), _block(rule.results[0], n))
+        return elements * log2(max(2, length)) * (5.0 if all(kinds) else 2.5)
     if kind.startswith(("reduce_window", "select_and")):
         return _block(rule.results[0], n) * prod(op.attrs.get("window") or (1,))
     if kind.startswith(("reduce_", "argm", "cum")):
@@ -218,6 +227,12 @@ def flop(op: Node, placed: Placed, graph: Graph) -> float:
     if kind in _COPIES:
         return 0.0
     return sum(_block(t, n) for t in rule.results) * _FLOP_PER_ELEMENT.get(kind, 1.0)
+
+
+def taps_that_meet(op: Node) -> float:
+    """Of the taps of a convolution those that meet no zero of dilation, over all of them."""
+    taps = op.attrs.get("taps")
+    return taps[0] / taps[1] if taps and taps[1] else 1.0
 
 
 def padded_channels(placed: Placed, tile: int) -> float:
