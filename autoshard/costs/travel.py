@@ -2,12 +2,14 @@
 
 A compiler converts an array before it moves it where every use of the moved array converts it (the rows that are looked
 up in a table, too), and it makes a constant where it is needed; it combines all-reduces of gradients; and a gather
-hides only as far as the matmuls that use it last. All of it follows from the program, and counts on machines whose
-profile says so (`moved_as_used`, `sums_combined` and `hides_behind_uses` of `CompiledWork`).
+hides only as far as the matmuls that use it last, in decoding behind attention to caches, too. All of it follows from
+the program, and counts on machines whose profile says so (`moved_as_used`, `sums_combined` and `hides_behind_uses` of
+`CompiledWork`).
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 from typing import Final
 
@@ -17,6 +19,7 @@ from autoshard.costmodels.compiled import WorkKind
 from autoshard.costmodels.machine import Machine
 from autoshard.costs.critical import Role, entries_of, matmul_order
 from autoshard.costs.fusion import is_root
+from autoshard.costs.kinds import work_kinds
 from autoshard.costs.trips import body_trips
 from autoshard.costs.work import dtype_of_work, is_matmul, local_flops, local_sizes
 from autoshard.program.program import Block, Op, Origin, Program
@@ -35,9 +38,9 @@ class Travel:
     """What a step carries of a value around an op.
 
     narrowed, moved: the share of the value's bytes that `_NARROWED` steps and that all others carry. work_s_per_byte:
-    seconds of the matmuls that use the value per byte of it, where one device does all of them; infinite where the
-    machine does not say so. combined: whether all-reduces are made together with others, so that latency counts once
-    for all of them, which is next to nothing.
+    seconds of the matmuls that use the value per byte of it, where one device does all of them, and of attention to
+    caches per byte of all weights; infinite where the machine does not say so. combined: whether all-reduces are made
+    together with others, so that latency counts once for all of them, which is next to nothing.
     """
 
     narrowed: float = 1.0
@@ -156,7 +159,38 @@ class Travels:
             return inf
         self._find(v for op in uses for v, _ in self._passed_on(value, op))
         seconds = [self._seconds(value, op) for op in uses]
-        return (max(seconds, default=0.0) if most else sum(seconds)) / size
+        found = (max(seconds, default=0.0) if most else sum(seconds)) / size
+        return found + self._caches_s_per_byte if found else 0.0
+
+    @cached_property
+    def _caches_s_per_byte(self) -> float:
+        """Seconds of the attention of few queries per byte of what matmuls take that no matmul made: while the one is
+        worked out, the other is gathered.
+        """
+        kinds = work_kinds(self.program)
+        if WorkKind.CACHED not in kinds.values():
+            return 0.0
+        before = matmul_order(self.program).before
+        seconds, weights = 0.0, 0.0
+        waiting = [(self.program.body, 1)]
+        while waiting:
+            block, times = waiting.pop()
+            for op in block.ops:
+                if op.kind != "shard_map":
+                    waiting += [(region, times * body_trips(op, k, 1)) for k, region in enumerate(op.regions)]
+                if kinds.get(op.id) is WorkKind.CACHED:
+                    seconds += times * self._attention_s(op)
+                elif kinds.get(op.id) is WorkKind.MATMUL:
+                    weights += times * sum(self.program.type_of(v).bytes for v in op.operands if v not in before)
+        return seconds / weights if weights else 0.0
+
+    def _attention_s(self, op: Op) -> float:
+        """Seconds of an attention of few queries on one device alone, which reads and writes all of its arrays once."""
+        assert op.rule is not None
+        sizes = local_sizes(op.rule, np.ones((1, len(op.rule.factor_sizes)), np.int64))
+        flop = float(local_flops(op, self.program, sizes)[0])
+        size = float(sum(self.program.type_of(v).bytes for v in (*op.operands, *op.results)))
+        return float(self.machine.work_s(WorkKind.CACHED, flop, size, dtype_of_work(op, self.program)))
 
     def _find(self, values: Iterable[int]) -> None:
         """Work out the seconds of these values, what they are made into first; no recursion, chains may be long."""

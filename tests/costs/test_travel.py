@@ -117,6 +117,47 @@ def test_a_gather_of_what_no_matmul_reads_hides_nothing() -> None:
     assert hidden_share(CALIBRATED, "all_gather", Role.GRADIENTS, behind) == 0
 
 
+def attends(wq: Any, wo: Any, x: Any, keys: Any, values: Any) -> Any:
+    """A token of each of 8 sequences: 2 groups of 4 heads of 64 attend to caches."""
+    queries = (x @ wq).reshape(8, 2, 4, 64)
+    shares = jax.nn.softmax(jnp.einsum("bkgd,bskd->bkgs", queries, keys), axis=-1)
+    return jnp.einsum("bkgs,bskd->bkgd", shares, values).reshape(8, 512) @ wo
+
+
+def gathering(wq: Any, wo: Any, x: Any, keys: Any, values: Any) -> Any:
+    """The same with weights one larger, whole before they are used where that is stated."""
+    return attends(checkpoint_name(wq + 1, "whole"), checkpoint_name(wo + 1, "whole"), x, keys, values)
+
+
+SQUARE, CACHE = SPEC((512, 512), jnp.bfloat16), SPEC((8, 4096, 2, 64), jnp.bfloat16)
+DECODING = (SQUARE, SQUARE, SPEC((8, 512), jnp.bfloat16), CACHE, CACHE)
+
+
+def test_in_decoding_gathers_hide_behind_their_part_of_the_attention_to_caches() -> None:
+    """By the byte of all weights: half of the attention for each of two weights of the same size, beside their own."""
+    program, travels = of(attends, *DECODING)
+    first, second, *_ = program.body.args
+    scores, mixed = 8 * 8 * 4096 * 2.0, 8 * 512 * 2.0  # bytes
+    work = CALIBRATED.profile.compiled_work
+    assert work is not None and work.cached_memory is not None
+    attention_s = (
+        2 * (CACHE.size * 2 + scores + mixed) / (CALIBRATED.profile.memory.bandwidth.value * work.cached_memory)
+    )
+    matmul_s = 2 * 8 * SQUARE.size / (CALIBRATED.flops_per_s("bfloat16") * work.matmul["bf16"])
+    for weight in (first, second):
+        per_byte = travels.of(weight, PROGRAM).work_s_per_byte
+        assert per_byte == pytest.approx(matmul_s / (SQUARE.size * 2) + attention_s / (2 * SQUARE.size * 2), rel=0.02)
+
+
+def test_a_plan_of_decoding_that_gathers_its_weights_verifies() -> None:
+    pins = [Pin("wq", '[{"x"}, {}]'), Pin("wo", '[{"x"}, {}]'), Pin("x", '[{"x"}, {}]')]
+    caches = [Pin(name, '[{"x"}, {}, {}, {}]') for name in ("keys", "values")]
+    stated = [*pins, *caches, Pin("@whole", "[{}, {}]")]
+    plan = api.plan(gathering, *DECODING, mesh={"x": 4}, hardware="tpu_v5e@compiler", constraints=stated)
+    assert [row.kind for row in plan.cost.rows if row.is_collective] == ["all_gather"] * 2
+    assert check_plan(plan.to_dict()).findings == ()
+
+
 def test_on_a_plain_machine_it_hides_as_much_as_the_profile_says() -> None:
     assert hidden_share(PLAIN_MACHINE, "all_gather", Role.GRADIENTS) == PLAIN_MACHINE.profile.overlap.all_gather > 0
 

@@ -12,9 +12,9 @@ _WINDOWS = ("reduce_window", "select_and_")
 def window_attrs(kind: str, params: Mapping[str, Any], shapes: Sequence[Sequence[int]]) -> dict[str, Any]:
     """Empty for most ops.
 
-    ``window`` of reductions over windows: the sizes of one; of Fourier transforms: the lengths. ``taps`` of convolutions
-    whose input is dilated: pairs of a result and a tap that meet an element of the input or its padding, not a zero
-    between elements; and all pairs.
+    ``window`` of reductions over windows: the sizes of one; of Fourier transforms: the lengths. ``taps`` of
+    convolutions whose input is dilated: pairs of a result and a tap that meet an element of the input or its padding,
+    not a zero between elements; and all pairs.
 
     shapes: of the operands and the result.
     """

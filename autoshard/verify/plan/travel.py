@@ -1,11 +1,14 @@
 """What the steps of a reshard carry, and what gathers hide behind, worked out again from the plan's program."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf
 
 from autoshard.costmodels import Machine
 from autoshard.costmodels.compiled import WorkKind
 from autoshard.verify.plan.flow import Move
+from autoshard.verify.plan.kinds import kinds_of_work
 from autoshard.verify.plan.matmuls import MatmulOrder
 from autoshard.verify.plan.placed import uncut
 from autoshard.verify.plan.program import PROGRAM_OP, Body, Graph, Node, element_bytes, trips_of
@@ -126,7 +129,23 @@ class Loads:
                 self._led_s[made] = sum(self._matmuls_s(made, taker) for taker in self._takers.get(made, []))
         each_s = [self._matmuls_s(value, taker) for taker in self._uses(value, op, as_used)]
         work_s = max(each_s, default=0.0) if as_used else sum(each_s)
-        return work_s / size / (group * load)
+        return (work_s / size + (self._beside_caches if work_s else 0.0)) / (group * load)
+
+    @cached_property
+    def _beside_caches(self) -> float:
+        """Seconds of all attention to caches over the bytes of all weights that matmuls take."""
+        kinds = kinds_of_work(self.graph, self.order)
+        attending, weights = 0.0, 0.0
+        for op, times in _with_times(self.graph.body, 1):
+            kind = kinds.get(op.id)
+            if kind is WorkKind.CACHED:
+                work = flop(op, uncut(read_rule(op.rule)), self.graph)
+                touched = sum(self.graph.values[v].bytes for v in (*op.operands, *op.results))
+                dtype = computes_with(op, self.graph)
+                attending += times * float(self.machine.work_s(kind, work, float(touched), dtype))
+            if kind is WorkKind.MATMUL:
+                weights += times * sum(self.graph.values[v].bytes for v in op.operands if v not in self.order.before)
+        return attending / weights if weights else 0.0
 
     def _matmuls_s(self, value: int, op: Node) -> float:
         if op.kind == "shard_map":
@@ -145,6 +164,14 @@ class Loads:
 
     def _elements(self, value: int) -> int:
         return self.graph.values[value].elements
+
+
+def _with_times(body: Body, times: int) -> Iterator[tuple[Node, int]]:
+    """Every op that is not in a user's `shard_map`, and how often it runs."""
+    for op in body.ops:
+        yield op, times
+        for number, region in enumerate(() if op.is_manual else op.regions):
+            yield from _with_times(region, times * trips_of(op, number, 1))
 
 
 def _enters(op: Node) -> list[tuple[int, int, int]]:
