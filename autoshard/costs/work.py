@@ -141,7 +141,8 @@ def local_flops(op: Op, program: Program, sizes: np.ndarray) -> np.ndarray:
         return (2.5 if of_real else 5.0) * whole * log2(max(2, prod(op.attrs.get("window", ()))))
     if kind.startswith(("reduce_window", "select_and")):
         window = op.attrs.get("window", ())
-        return result() * float(prod(window) if window else 1)
+        places = np.minimum(operand(0), operand(1)) if kind.startswith("select_and_scatter") else result()
+        return places * float(prod(window) if window else 1)
     if kind.startswith(("reduce_", "argm", "cum")):
         return sum((operand(k) for k in range(len(op.operands))), 0.0 * ones)
     if kind.startswith("scatter"):

@@ -200,6 +200,8 @@ def test_a_reduction_over_windows_takes_every_element_of_each() -> None:
         return lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "VALID")
 
     assert flops(*single(pooled, f32(2, 9, 9, 4), kind="reduce_window_max")) == 9 * (2 * 4 * 4 * 4)
+    back = jax.grad(lambda x: (pooled(x) ** 2).sum())
+    assert flops(*single(back, f32(2, 9, 9, 4), kind="select_and_scatter_add")) == 9 * (2 * 4 * 4 * 4)
 
 
 @pytest.mark.parametrize("hardware", ["h100", "tpu_v5e@compiler", "h100@compiler"])

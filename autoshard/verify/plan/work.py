@@ -211,7 +211,10 @@ def flop(op: Node, placed: Placed, graph: Graph) -> float:
         elements = max(_block(rule.operands[0], n), _block(rule.results[0], n))
         return elements * log2(max(2, length)) * (5.0 if all(kinds) else 2.5)
     if kind.startswith(("reduce_window", "select_and")):
-        return _block(rule.results[0], n) * prod(op.attrs.get("window") or (1,))
+        windows = _block(rule.results[0], n)
+        if "scatter" in kind:  # one for each element of the smaller operand
+            windows = min(_block(t, n) for t in rule.operands[:2])
+        return windows * prod(op.attrs.get("window") or (1,))
     if kind.startswith(("reduce_", "argm", "cum")):
         return sum(_block(t, n) for t in rule.operands)
     if kind.startswith("scatter"):
