@@ -40,14 +40,12 @@ def memory_amount(given: object) -> MemoryAmount:
     if isinstance(given, bool) or not isinstance(given, int | float | str):
         raise InputError(f"expected an amount of memory such as 14GiB or 90%, found {given!r}")
     if isinstance(given, int):
-        if given < 1:
-            raise InputError(f"an amount of memory is positive, found {given}")
-        return MemoryAmount(bytes=given)
+        return MemoryAmount(bytes=_whole_bytes(given, as_given(given)))
     if isinstance(given, float):
         if 0 < given <= 1:
             return MemoryAmount(fraction=given)
         if given > 1 and given.is_integer():
-            return MemoryAmount(bytes=int(given))
+            return MemoryAmount(bytes=_whole_bytes(given, f"{given:g}"))
         raise InputError(f"expected bytes, or a fraction between 0 and 1 of the device's memory, found {given:g}")
     number, unit = _split(given, "an amount of memory such as 14GiB, 16e9 B or 90%")
     if unit == "%":
@@ -59,10 +57,27 @@ def memory_amount(given: object) -> MemoryAmount:
         near = lower.get(unit.lower()) or lower.get(unit.lower() + "b")
         hint = f"did you mean {near}? " if near else ""
         raise InputError(f"unknown unit {unit!r} in {given!r}; {hint}units are {', '.join(BYTES)} and %")
-    amount = number * BYTES[unit]
-    if not 1 <= amount < 2**63:
-        raise InputError(f"an amount of memory is positive and below 2^63 bytes, found {given}")
-    return MemoryAmount(bytes=int(amount))
+    return MemoryAmount(bytes=_whole_bytes(number * BYTES[unit], given))
+
+
+def as_given(given: object) -> str:
+    """What a caller gave, for messages; Python writes no integer of thousands of digits.
+
+    >>> as_given("14 GiG"), as_given(-3), as_given(10**5000)
+    ("'14 GiG'", '-3', 'an integer of 16610 bits')
+    """
+    if isinstance(given, int) and given.bit_length() > 128:
+        return f"an integer of {given.bit_length()} bits"
+    return repr(given)
+
+
+def _whole_bytes(amount: float, found: str) -> int:
+    """Bytes, rounded down; `InputError` where they are none, or more than 64 bits count. found: as it was written."""
+    if amount < 1:
+        raise InputError(f"an amount of memory is positive, found {found}")
+    if amount >= 2**63:
+        raise InputError(f"an amount of memory is below 2^63 bytes, found {found}")
+    return int(amount)
 
 
 NO_LIMIT: Literal["none"] = "none"

@@ -116,22 +116,22 @@ def hold_host(network: CostNetwork, amounts: Amounts, limit: int | None) -> Cost
     """The network with a limit on the bytes that the host holds for one device.
 
     The bytes are held at a moment of their own, in units of the other limit. The units are small enough that rounding
-    down decides every sum correctly.
+    down decides every sum correctly. A limit that no decision reaches is left out, and an amount beyond the limit
+    alone counts as just beyond it, so that large limits and small ones fit the same whole numbers.
     """
-    holding = sum(a is not None for a in amounts)
-    if limit is None or not holding:
+    most = [int(a.max()) for a in amounts if a is not None]
+    if limit is None or sum(most) <= limit:
         return network
-    whole = network.usage_limit
-    if whole is None:  # take a limit that memory cannot reach
-        whole = 1 + sum(int(u.amounts.max()) for us in network.usages for u in us)
-    scale = -(-(holding * limit) // whole)
-    whole *= scale
+    reached = 1 + sum(int(u.amounts.max()) for us in network.usages for u in us)  # a limit that memory cannot reach
+    whole = reached if network.usage_limit is None else min(network.usage_limit, reached)
+    scale = -(-(len(most) * limit) // whole)
     end = max((u.stop for us in network.usages for u in us), default=0)
     usages: list[list[Usage]] = [[] for _ in range(network.n_nodes)]
     for node, held in enumerate(network.usages):
-        usages[node] += [Usage(u.start, u.stop, u.amounts * scale) for u in held]
+        usages[node] += [Usage(u.start, u.stop, np.minimum(u.amounts, whole + 1) * scale) for u in held]
+    whole *= scale
     for node, own in enumerate(amounts):
         if own is not None:
-            parts = np.array([int(b) * whole // limit for b in own], np.int64)
+            parts = np.array([min(int(b), limit + 1) * whole // limit for b in own], np.int64)
             usages[node].append(Usage(end, end + 1, parts))
     return CostNetwork(network.costs, network.edges, tuple(map(tuple, usages)), whole, network.facets)

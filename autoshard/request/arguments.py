@@ -21,7 +21,7 @@ from autoshard.program.program import Program
 from autoshard.sharding.device_orders import Translated
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
-from autoshard.units import NO_LIMIT, limit_amount, memory_amount
+from autoshard.units import NO_LIMIT, as_given, limit_amount, memory_amount
 from autoshard.units import seconds as read_seconds
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def limits_given(given: object, machine: Machine) -> Limits:
         amount = limit_amount(given)
     except InputError as error:
         raise InputError(
-            f"memory_limit is {given!r}; give a positive number of bytes per device, text such as '14GiB', or 'none' "
+            f"memory_limit is {as_given(given)}; give a positive number of bytes per device, text such as '14GiB', or 'none' "
             f"({error})"
         ) from None
     return Limits(None if amount == NO_LIMIT else amount.of(machine.hbm_bytes), host)
@@ -85,7 +85,8 @@ def _host_bytes(given: object) -> int | None:
     try:
         amount = memory_amount(given)
     except InputError as error:
-        raise InputError(f"memory_limit: pinned_host is {given!r}; give an amount such as 64GiB ({error})") from None
+        found = as_given(given)
+        raise InputError(f"memory_limit: pinned_host is {found}; give an amount such as 64GiB ({error})") from None
     if amount.bytes is None:
         raise InputError(f"memory_limit: pinned_host: give an amount such as 64GiB, found {given!r}")
     return amount.bytes

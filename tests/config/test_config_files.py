@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given, strategies as st
 
 from autoshard.config import Config, ConfigError, load_config
 from autoshard.config.problem import build_problem
@@ -94,11 +95,23 @@ def test_amounts_of_memory(given: object, expected: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [True, None, -1, 0, 1.5, float("nan"), float("inf"), "", "GiB", "-3GiB", "0%", "101%", "1e30TiB", [1]]
+    "given",
+    [True, None, -1, 0, 1.5, float("nan"), float("inf"), 1e50, 2**63, 10**5000, -(10**5000)]
+    + ["", "GiB", "-3GiB", "0%", "101%", "1e30TiB", [1]],
 )
 def test_impossible_amounts_of_memory_are_refused(given: object) -> None:
     with pytest.raises(InputError):
         memory_amount(given)
+
+
+@given(st.integers(1, 2**70), st.booleans())
+def test_bytes_are_taken_as_written_or_refused_whatever_form_they_have(count: int, is_text: bool) -> None:
+    given_amount = f"{count} B" if is_text and count < 2**53 else count
+    if count < 2**63:
+        assert memory_amount(given_amount).bytes == count
+    else:
+        with pytest.raises(InputError, match="below 2\\^63 bytes"):
+            memory_amount(given_amount)
 
 
 @pytest.mark.parametrize(
