@@ -42,6 +42,8 @@ STRIDE, STEPS = 4.0, 3
 """How far a parameter is moved by one step, and steps in each direction."""
 CLOSE = 1.05
 """Ratio of the two ends of the border at which bisection ends."""
+MOST_BYTES = 2.0**62
+"""No memory limit is asked about beyond this."""
 EFFORT = 0.1
 """Work of the solver at one point, as a share of the plan's effort. Little is enough: verdicts rest on bounds, not on
 how good the plans are.
@@ -303,14 +305,14 @@ def with_bandwidth(machine: Machine, factor: float) -> Machine:
 
 
 def _by_memory(plan: PlanRecord, judge: _Judge, name: str, sharding: str, rival: str | None, solve: Any) -> BreakEven:
-    limit, peak = limit_of(plan), float(plan.memory.peak_bytes)
+    limit, peak = limit_of(plan), float(max(1, plan.memory.peak_bytes))  # no limit is below a byte
 
     def test(amount: float) -> _Verdict:
         bound = None if amount == float("inf") else int(amount)
         what = "no limit" if bound is None else bytes_text(bound)
         return judge(lambda pin, since=None: solve(Changed(memory_limit=bound), what, pin, since))
 
-    down = [peak * 2.0**-k for k in range(1, 2 * STEPS + 1)]
+    down = [point for k in range(1, 2 * STEPS + 1) if (point := peak * 2.0**-k) >= 1]
     now = float("inf") if limit is None else float(limit)
     known: dict[float, _Verdict] = {}
 
@@ -321,15 +323,21 @@ def _by_memory(plan: PlanRecord, judge: _Judge, name: str, sharding: str, rival:
 
     up: list[float] = []
     if limit is not None and once(float("inf")).stands != once(now).stands:  # else no limit above changes it
-        up = [limit * 2.0**k for k in range(1, 2 * STEPS + 1)]
-    # where both give the same verdict, the search starts at the plan's own peak, not at its limit
-    first = peak if once(now).stands == once(peak).stands else now
+        up = [point for k in range(1, 2 * STEPS + 1) if (point := limit * 2.0**k) < MOST_BYTES]
+    # the search starts at the plan's own peak, not at its limit, unless these give two verdicts: the border is between
+    first = peak
+    if once(now).stands != once(peak).stands:
+        down.insert(0, peak)
+        first = now if limit is not None else 2 * peak
+        while first < MOST_BYTES and once(first).stands != once(now).stands:  # only without a limit: what needs more than the plan wants room
+            first *= 2
     stands, flips = _borders({"down": down}, first, once, _ratio)
     if up:
         flips += _borders({"up": up}, now, once, _ratio)[1]
-    top = peak if limit is None else limit * 2.0 ** (2 * STEPS)
+    top = first if limit is None else limit * 2.0 ** (2 * STEPS)
+    least = down[-1] if down else peak
     stated_limit = None if limit is None else float(limit)
-    return BreakEven(name, sharding, "memory", "bytes", stated_limit, (down[-1], top), flips, (), rival, stands)
+    return BreakEven(name, sharding, "memory", "bytes", stated_limit, (least, top), flips, (), rival, stands)
 
 
 def _by_batch(plan: PlanRecord, judge: _Judge, name: str, sharding: str, rival: str | None, solve: Any) -> BreakEven:

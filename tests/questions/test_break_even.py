@@ -101,6 +101,30 @@ def test_where_neither_sharding_has_a_plan_the_decision_does_not_stand(found: Pl
         replace_limit(found, int(flip.flips_at)).instead("w", found["w"])
 
 
+def test_a_program_that_holds_nothing_stands_from_one_byte_on() -> None:
+    empty = plan(lambda x: jnp.tanh(x), SPEC((0, 64), jnp.float32), mesh={"a": 8}, hardware="tpu_v5e")
+    told = break_even(empty, "x", "memory")
+    assert (empty.memory.peak_bytes, told.flips, told.stands_now, told.searched[0]) == (0, (), True, 1)
+
+
+@pytest.fixture(scope="module", params=["none", 2**30])
+def kept_by_a_pin(request: pytest.FixtureRequest) -> Plan:
+    """Whole, w costs less than as it is pinned, and takes more memory than the plan holds."""
+    return plan(
+        lambda x, w: jnp.tanh(x @ w) @ w, SPEC((64, 512), jnp.float32), SPEC((512, 512), jnp.float32), mesh={"a": 8},
+        hardware="tpu_v5e", constraints=[Pin("w", '[{"a"}, {}]')], memory_limit=request.param,
+    )  # fmt: skip
+
+
+def test_a_cheaper_sharding_that_needs_more_than_the_plan_holds_wins_above_a_border(kept_by_a_pin: Plan) -> None:
+    told = break_even(kept_by_a_pin, "w", "memory", instead="[{}, {}]")
+    (flip,) = told.flips
+    assert (flip.direction, flip.sharding, told.stands_now) == ("up", "[{}, {}]", False)
+    assert kept_by_a_pin.memory.peak_bytes < flip.stands_at < flip.flips_at < 1.05 * flip.stands_at
+    with pytest.raises(InfeasibleError):
+        replace_limit(kept_by_a_pin, int(flip.stands_at)).instead("w", "[{}, {}]")
+
+
 def test_a_search_that_its_time_limit_ends_is_a_point_where_no_plan_was_found(found: Plan) -> None:
     told = break_even(found, "w", "memory", each_s=1e-6)
     (flip,) = [f for f in told.flips if f.direction == "down"]
