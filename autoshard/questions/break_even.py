@@ -329,7 +329,7 @@ def _by_memory(plan: PlanRecord, judge: _Judge, name: str, sharding: str, rival:
     if once(now).stands != once(peak).stands:
         down.insert(0, peak)
         first = now if limit is not None else 2 * peak
-        while first < MOST_BYTES and once(first).stands != once(now).stands:  # only without a limit: what needs more than the plan wants room
+        while first < MOST_BYTES and once(first).stands != once(now).stands:  # only where there is no limit
             first *= 2
     stands, flips = _borders({"down": down}, first, once, _ratio)
     if up:

@@ -73,8 +73,8 @@ def limits_given(given: object, machine: Machine) -> Limits:
         amount = limit_amount(given)
     except InputError as error:
         raise InputError(
-            f"memory_limit is {as_given(given)}; give a positive number of bytes per device, text such as '14GiB', or 'none' "
-            f"({error})"
+            f"memory_limit is {as_given(given)}; give a positive number of bytes per device, text such as '14GiB', "
+            f"or 'none' ({error})"
         ) from None
     return Limits(None if amount == NO_LIMIT else amount.of(machine.hbm_bytes), host)
 

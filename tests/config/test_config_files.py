@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autoshard.config import Config, ConfigError, load_config
 from autoshard.config.problem import build_problem

@@ -4,7 +4,8 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autoshard.formulation.host import hold_host
 from autoshard.solver.driver import solve

@@ -146,3 +146,10 @@ def test_each_of_the_results_that_an_op_names_is_found(value: str, sharding: str
 def test_more_results_than_there_are_are_told() -> None:
     with pytest.raises(InputError, match="no value %mean#2 is defined in the module"):
         explain_mlir(SEVERAL, "%mean#2")
+
+
+def test_a_line_of_a_million_names_is_read_once_and_not_once_for_each() -> None:  # the limit on a test's time judges
+    names = "%n, " * 1_000_000
+    text = f'module attributes {{my.note = "{names}"}} {{ {" ".join(TEXT.splitlines())} }}'
+    (x, _) = explain_mlir(text, "%d").origins
+    assert x.source == "argument 0 %arg0 (line 1)"

@@ -20,8 +20,11 @@ from autoshard.propagation.spec import axis_ref
 _PLACE = re.compile(r'"[^"]*":(\d+):(\d+)')
 _RESULT = re.compile(r"%([\w$.-]+)(?::(\d+))?")
 """One name of results, and of how many."""
-_RESULTS = re.compile(r"((?:%[\w$.-]+(?::\d+)?\s*,\s*)*%[\w$.-]+(?::\d+)?)\s*=\s*")
-"""The names before an op: ``%a, %b:2 = ``; also what a loop's arguments begin with, ``(%i = %c, %j = %d)``."""
+_NAME = r"%[\w$.-]++(?::\d++)?+"
+_NAMES = re.compile(rf"({_NAME}(?:\s*+,\s*+{_NAME})*+)(\s*+=\s*+)?+")
+"""A list of names as a whole, which is read once however long it is, and what makes it the names before an op, ``%a,
+%b:2 = ``; also what a loop's arguments begin with, ``(%i = %c, %j = %d)``.
+"""
 _BEFORE_OPERANDS = ("(", ",", "=")
 
 
@@ -104,8 +107,8 @@ def _definition(text: str, value: str) -> tuple[int, int, int]:
     argument = re.compile(rf"%{re.escape(name)}\s*:\s*(?!\d)|(?<=[(,])\s*%{re.escape(name)}\s*=")
     for number, line in enumerate(text.splitlines(), 1):
         code = line.split("//")[0]
-        for results in _RESULTS.finditer(code):
-            if code[: results.start()].rstrip().endswith(_BEFORE_OPERANDS):
+        for results in _NAMES.finditer(code):
+            if results[2] is None or _last(code, results.start()) in _BEFORE_OPERANDS:
                 continue
             first = 0
             for result, count in _RESULT.findall(results[1]):
@@ -117,6 +120,13 @@ def _definition(text: str, value: str) -> tuple[int, int, int]:
             return number, place.start() + place[0].index("%") + 1, 0
     parse_module(text)  # a text that is no module is told as such
     raise InputError(f"no value %{value.strip().removeprefix('%')} is defined in the module")
+
+
+def _last(text: str, end: int) -> str:
+    """The last character before `end` that is no space; empty where there is none."""
+    while end and text[end - 1].isspace():
+        end -= 1
+    return text[end - 1 : end]
 
 
 def _place(location: ir.Location) -> tuple[int, int] | None:
