@@ -18,6 +18,9 @@ from typing import Any
 
 import pandas as pd
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from choices import counts, grids
+
 AXES = ("data", "fsdp", "tensor", "context")
 
 
@@ -72,8 +75,8 @@ def measure(mesh: str, layers: int, limit_s: float) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--meshes", default="2x2,2x2x2,2x2x2x2")
-    parser.add_argument("--layers", default="2")
+    parser.add_argument("--meshes", type=grids, default="2x2,2x2x2,2x2x2x2")
+    parser.add_argument("--layers", type=counts, default="2")
     parser.add_argument("--time-limit", type=float, default=300.0)
     parser.add_argument("--results", type=Path)
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
@@ -82,8 +85,8 @@ def main() -> int:
         print(json.dumps(measure(given.one[0], int(given.one[1]), given.time_limit)))
         return 0
     rows = []
-    for mesh in given.meshes.split(","):
-        for layers in given.layers.split(","):
+    for mesh in given.meshes:
+        for layers in map(str, given.layers):
             command = [sys.executable, __file__, "--one", mesh, layers, "--time-limit", str(given.time_limit)]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:

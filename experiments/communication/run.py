@@ -27,6 +27,9 @@ from autoshard.models import build
 from autoshard.verify.runs.hlo import hlo_collectives
 from autoshard.verify.runs.traffic import moved_bytes, of_found, of_planned
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from choices import names_of
+
 MODELS = {
     "mlp": ("mlp", {"batch": 64, "inputs": 128, "hidden": 256, "outputs": 64}),
     "transformer": ("transformer", {}),
@@ -102,14 +105,14 @@ def why(ours: Counter, xla: Counter) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--meshes", default=",".join(MESHES))
+    parser.add_argument("--models", type=names_of(MODELS, "model"), default=",".join(MODELS))
+    parser.add_argument("--meshes", type=names_of(MESHES, "mesh"), default=",".join(MESHES))
     parser.add_argument("--hardware", default="cpu_sim")
     parser.add_argument("--output", default=str(Path(__file__).parent / "communication.csv"))
     given = parser.parse_args()
     rows = []
-    for name in given.models.split(","):
-        for mesh in given.meshes.split(","):
+    for name in given.models:
+        for mesh in given.meshes:
             rows.append(case(name, mesh, given.hardware))
             print({k: v for k, v in rows[-1].items() if k != "why"}, rows[-1]["why"], sep="\n  ", flush=True)
             pd.DataFrame(rows).to_csv(given.output, index=False)  # what is known so far

@@ -24,6 +24,9 @@ import pandas as pd
 import autoshard
 from autoshard.models import build
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from choices import names_of
+
 MODELS = {
     "mlp": ("mlp", {"batch": 64, "inputs": 128, "hidden": 256, "outputs": 64}),
     "transformer": ("transformer", {}),
@@ -76,14 +79,14 @@ def case(name: str, mesh: str, repeats: int) -> dict[str, object]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--meshes", default=",".join(MESHES))
+    parser.add_argument("--models", type=names_of(MODELS, "model"), default=",".join(MODELS))
+    parser.add_argument("--meshes", type=names_of(MESHES, "mesh"), default=",".join(MESHES))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--output", default=str(Path(__file__).parent / "compile_time.csv"))
     given = parser.parse_args()
     rows = []
-    for name in given.models.split(","):
-        for mesh in given.meshes.split(","):
+    for name in given.models:
+        for mesh in given.meshes:
             rows.append(case(name, mesh, given.repeats))
             print(rows[-1], flush=True)
             pd.DataFrame(rows).to_csv(given.output, index=False)  # what is known so far

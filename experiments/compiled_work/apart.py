@@ -8,8 +8,13 @@ timed on the compiler's schedule (docs/simulation.md). Needs libtpu and no TPU; 
 """
 
 import argparse
+import sys
+from pathlib import Path
 
 from run import TOPOLOGY
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from choices import counts, names_of
 
 WIDTH, HIDDEN = 4096, 8192
 BYTES = {"float32": 4, "bfloat16": 2}
@@ -47,17 +52,17 @@ def seconds(chip: str, rows: int, dtype: str) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("chips")
-    parser.add_argument("--rows", default="1024,2048,3072,4096,6144,8192")
-    parser.add_argument("--types", default="float32,bfloat16")
+    parser.add_argument("chips", type=names_of(TOPOLOGY, "chip"))
+    parser.add_argument("--rows", type=counts, default="1024,2048,3072,4096,6144,8192")
+    parser.add_argument("--types", type=names_of(BYTES, "type"), default="float32,bfloat16")
     arguments = parser.parse_args()
     from autoshard.simulation.ahead import prepare
 
     prepare()
     print("| chip | type | rows | smaller operand, MiB | fused, ms | apart, ms | |\n|---|---|---|---|---|---|---|")
-    for chip in arguments.chips.split(","):
-        for dtype in arguments.types.split(","):
-            for rows in map(int, arguments.rows.split(",")):
+    for chip in arguments.chips:
+        for dtype in arguments.types:
+            for rows in arguments.rows:
                 fused, apart = seconds(chip, rows, dtype)
                 size = rows * WIDTH * BYTES[dtype] / 2**20
                 row = f"| {chip} | {dtype} | {rows} | {size:g} | {1e3 * fused:.2f} | {1e3 * apart:.2f} "

@@ -31,6 +31,9 @@ sys.path.insert(0, str(HERE.parents[1]))
 from autoshard.calibrate import amounts as amounts_of  # noqa: E402
 from autoshard.calibrate.amounts import AMOUNTS  # noqa: E402
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from choices import names_of  # noqa: E402
+
 ROWS = HERE / "rows.csv"
 CHIPS = ("tpu_v5e", "tpu_v5p", "tpu_v6e")
 TOPOLOGY = {"tpu_v5e": "v5e:2x2", "tpu_v5p": "v5p:2x2x1", "tpu_v6e": "v6e:2x2"}
@@ -183,7 +186,7 @@ def report(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--chips", default=",".join(CHIPS))
+    parser.add_argument("--chips", type=names_of(CHIPS, "chip"), default=",".join(CHIPS))
     parser.add_argument("--keep", type=Path, help="a folder for compiled texts; those there are not compiled again")
     parser.add_argument("--amounts", action="store_true")
     parser.add_argument("--fit", action="store_true")
@@ -199,9 +202,11 @@ def main() -> int:
     tpu.prepare()
     from autoshard.calibrate.programs import PROGRAMS
 
+    if unknown := [name for name in arguments.names if name not in PROGRAMS]:
+        parser.error(f"no program {unknown[0]!r}; there are {', '.join(PROGRAMS)}")
     there = {(row["program"], row["chip"]) for row in load()}
     for name in arguments.names or PROGRAMS:
-        for chip in arguments.chips.split(","):
+        for chip in arguments.chips:
             if (name, chip) in there:
                 continue
             row = measure(name, chip, arguments.keep)

@@ -305,6 +305,10 @@ def forms(done: Sequence[Mapping[str, str]]) -> Iterator[str]:
     )
 
 
+def _listed(text: str | None) -> list[str]:
+    return [] if text is None else [name.strip() for name in text.split(",")]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
@@ -316,6 +320,13 @@ def main() -> int:
     parser.add_argument("--forms", help="some forms: 'explicit,constraints'")
     arguments = parser.parse_args()
     place = GPU_ROWS if arguments.gpu else ROWS
+    cases = GPU_CASES if arguments.gpu else CASES
+    known = {"case": {case.name for case in cases}}
+    known["candidate"], known["form"] = map(set, zip(*(c for case in cases for c in candidates(case)), strict=True))
+    asked_for = {"case": arguments.names, "candidate": _listed(arguments.only), "form": _listed(arguments.forms)}
+    for what, names in asked_for.items():
+        if unknown := [name for name in names if name not in known[what]]:
+            parser.error(f"no {what} {unknown[0]!r}; there are {', '.join(sorted(known[what]))}")
     if arguments.report:
         print("\n".join(report(load(place))))
         return 0
@@ -326,7 +337,7 @@ def main() -> int:
         price_again(arguments.names, place)
         return 0
     there = {(r["case"], r["candidate"], r["form"]) for r in load(place)}
-    for case in GPU_CASES if arguments.gpu else CASES:
+    for case in cases:
         if arguments.names and case.name not in arguments.names:
             continue
         asked = candidates(case)
@@ -334,9 +345,9 @@ def main() -> int:
             asked = ((name, "constraints") for name in near(load(place), case.name, OURS) if name in case.named)
         wanted = [c for c in asked if (case.name, *c) not in there]
         if arguments.only:
-            wanted = [c for c in wanted if c[0] in arguments.only.split(",")]
+            wanted = [c for c in wanted if c[0] in asked_for["candidate"]]
         if arguments.forms:
-            wanted = [c for c in wanted if c[1] in arguments.forms.split(",")]
+            wanted = [c for c in wanted if c[1] in asked_for["form"]]
         for row in run(case, wanted) if wanted else ():
             write([*load(place), row], place)
             print(row, flush=True)

@@ -34,6 +34,9 @@ from autoshard.api.logical_rules import applied
 from autoshard.api.targets import compiled_traffic
 from autoshard.verify.runs.traffic import Traffic, moved_bytes
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from choices import names_of
+
 MESHES = {"2x4": (2, 4), "4x2": (4, 2)}
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute")
 HERE = Path(__file__).parent
@@ -118,8 +121,8 @@ def table(rows: pd.DataFrame) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--programs", default=",".join(PROGRAMS))
-    parser.add_argument("--meshes", default=",".join(MESHES))
+    parser.add_argument("--programs", type=names_of(PROGRAMS, "program"), default=",".join(PROGRAMS))
+    parser.add_argument("--meshes", type=names_of(MESHES, "mesh"), default=",".join(MESHES))
     parser.add_argument("--hardware", default="tpu_v5e")
     parser.add_argument("--time-limit", type=float, default=600.0, help="seconds for trying without annotations")
     parser.add_argument("--maxtext", help="the folder src of a checkout of MaxText, or of what it needs; several by :")
@@ -130,14 +133,12 @@ def main() -> int:
         print(table(pd.read_csv(given.output)))
         return 0
     sys.path += given.maxtext.split(":") if given.maxtext else []
-    programs = given.programs.split(",")
-    if unknown := [name for name in programs if name not in PROGRAMS]:
-        parser.error(f"no program {unknown[0]!r}; there are {', '.join(PROGRAMS)}")
+    programs = given.programs
     if "maxtext" in programs and find_spec("maxtext") is None:
         parser.error("MaxText is not to be found: --maxtext says where it is, --programs transformer goes without it")
     rows: list[dict[str, Any]] = []
     for program in programs:
-        for mesh in given.meshes.split(","):
+        for mesh in given.meshes:
             rows += case(program, mesh, given.hardware, given.time_limit, Path(given.output).parent)
             pd.DataFrame(rows).to_csv(given.output, index=False)  # what is known so far
             shown = ["program", "mesh", "form", "count", "bytes", *KINDS, "said"]

@@ -136,6 +136,9 @@ def main() -> int:
     parser.add_argument("--kinds", default="plan,config,profile")
     parser.add_argument("--part", default="0/1", help="one of several parts, each in a process of its own")
     asked = parser.parse_args()
+    made = {"plan": plans, "config": configs, "profile": profiles}
+    if unknown := [kind for kind in asked.kinds.split(",") if kind not in made]:
+        parser.error(f"no kind {unknown[0]!r}; there are {', '.join(made)}")
     part, parts = map(int, asked.part.split("/"))
     home = Path(tempfile.mkdtemp(prefix="autoshard-sweep."))
     os.environ.update(environment(home))
@@ -145,7 +148,7 @@ def main() -> int:
     make(corpus)
     seen: set[str] = set()
     tried, began = 0, time.monotonic()
-    for kind, cases in {"plan": plans, "config": configs, "profile": profiles}.items():
+    for kind, cases in made.items():
         if kind not in asked.kinds.split(","):
             continue
         for number, (words, several) in enumerate(cases(corpus)):

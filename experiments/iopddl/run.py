@@ -18,8 +18,12 @@ import itertools
 import json
 import multiprocessing
 import re
+import sys
 import time
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from choices import counts
 
 CONTEST_LIMITS_S = {"A": 60.0, "G": 120.0, "M": 180.0, "S": 240.0}
 STARTING_S = 0.4
@@ -107,13 +111,25 @@ def _existing(path: str) -> str:
     return path
 
 
+def seeds(text: str) -> range:
+    """Seeds from one up to, not including, another: ``0:10``; one number is that seed."""
+    first, _, last = text.partition(":")
+    if not all(number.isdecimal() and len(number) < 10 for number in (first, last or "1")):
+        raise argparse.ArgumentTypeError(f"{text!r} is no range of seeds such as 0:10")
+    return range(int(first), int(last or int(first) + 1))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=_existing)
     parser.add_argument("--time-limit", type=float, default=60.0, metavar="S")
     parser.add_argument("--contest-limits", action="store_true")
-    parser.add_argument("--seeds", default="0:1", metavar="A:B", help="seeds from A up to, not including, B")
-    parser.add_argument("--workers", default="2", help="cores to search on; several numbers with commas run one by one")
+    parser.add_argument(
+        "--seeds", type=seeds, default="0:1", metavar="A:B", help="seeds from A up to, not including, B"
+    )
+    parser.add_argument(
+        "--workers", type=counts, default="2", help="cores to search on; several numbers with commas run one by one"
+    )
     parser.add_argument("--certificates", action="store_true", help="have the certificate of every run judged")
     parser.add_argument("--reference", type=Path)
     parser.add_argument("--output", type=Path, default=Path("out/iopddl"))
@@ -125,10 +141,7 @@ def main() -> None:
         f"{'file':34} {'seed':>4} {'w':>2} {'status':9} {'cost':>15} {'points':>9} {'bound':>15} {'gap':>9} {'s':>6} "
         f"{'MB':>6}" + (f" {'KB':>5} {'check s':>7} certificate" if options.certificates else "")
     )
-    first, _, last = options.seeds.partition(":")
-    runs = [
-        (seed, int(w)) for w in options.workers.split(",") for seed in range(int(first), int(last or int(first) + 1))
-    ]
+    runs = [(seed, workers) for workers in options.workers for seed in options.seeds]
     for path, (seed, workers) in itertools.product(options.files, runs):
         limit_s = CONTEST_LIMITS_S.get(letter_of(path) or "", 60.0) if options.contest_limits else options.time_limit
         with context.Pool(1) as pool:

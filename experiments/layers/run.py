@@ -18,6 +18,9 @@ from typing import Any
 
 import pandas as pd
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from choices import counts, names_of
+
 HERE = Path(__file__).parent
 LAYERS = (1, 2, 4, 8, 16, 32, 64, 126)
 MESHES = {"2": {"data": 16, "model": 16}, "3": {"data": 8, "fsdp": 4, "model": 8}}
@@ -66,8 +69,8 @@ def measure(layers: int, mesh: str, strategy: str) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--layers", default=",".join(map(str, LAYERS)))
-    parser.add_argument("--meshes", default=",".join(MESHES))
+    parser.add_argument("--layers", type=counts, default=",".join(map(str, LAYERS)))
+    parser.add_argument("--meshes", type=names_of(MESHES, "mesh"), default=",".join(MESHES))
     parser.add_argument("--strategies", default="joint,staged")
     parser.add_argument("--output", type=Path, default=HERE / "results", help="folder of rows.csv and growth.png")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
@@ -77,8 +80,8 @@ def main() -> int:
         return 0
     given.output.mkdir(parents=True, exist_ok=True)
     table, failed = given.output / "rows.csv", 0
-    for layers in map(int, given.layers.split(",")):
-        for mesh in given.meshes.split(","):
+    for layers in given.layers:
+        for mesh in given.meshes:
             for strategy in given.strategies.split(","):
                 command = [sys.executable, __file__, "--one", str(layers), mesh, strategy]
                 done = subprocess.run(command, capture_output=True, text=True)

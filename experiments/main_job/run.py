@@ -14,6 +14,7 @@ import argparse
 import os
 import sys
 import time
+from pathlib import Path
 
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -27,6 +28,9 @@ from autoshard.verify.runs.collectives import UNCOMBINED, compare
 from autoshard.verify.runs.hlo import hlo_collectives
 from autoshard.verify.runs.numeric import numeric_check
 from autoshard.verify.runs.stablehlo import stablehlo_collectives
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from choices import machines, names_of
 
 MODELS = {
     "mlp": ("mlp", {"batch": 64, "inputs": 128, "hidden": 256, "outputs": 64}),
@@ -98,16 +102,16 @@ def gradients_of(model):
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--meshes", default=",".join(MESHES))
-    parser.add_argument("--hardware", default="cpu_sim")
+    parser.add_argument("--models", type=names_of(MODELS, "model"), default=",".join(MODELS))
+    parser.add_argument("--meshes", type=names_of(MESHES, "mesh"), default=",".join(MESHES))
+    parser.add_argument("--hardware", type=machines, default="cpu_sim")
     parser.add_argument("--plan-only", action="store_true", help="compare with the baselines only; compile nothing")
     parser.add_argument("--output")
     given = parser.parse_args()
     rows = []
-    for name in given.models.split(","):
-        for mesh in given.meshes.split(","):
-            for hardware in given.hardware.split(","):
+    for name in given.models:
+        for mesh in given.meshes:
+            for hardware in given.hardware:
                 rows.append(check(name, mesh, hardware, given.plan_only))
                 print(pd.DataFrame(rows[-1:]).to_string(index=False), flush=True)
     table = pd.DataFrame(rows)

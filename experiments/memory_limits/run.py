@@ -9,6 +9,7 @@ It prints the table of README.md.
 
 import argparse
 import csv
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,9 @@ from programs import MESHES, PROGRAMS, SHARES
 
 import autoshard
 from autoshard.errors import InfeasibleError, OutOfTimeError
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from choices import names_of
 
 ROWS = Path(__file__).resolve().parent / "results" / "rows.csv"
 FIELDS = ["program", "mesh", "share", "limit_bytes", "outcome", "step_ms", "gap", "peak_bytes", "seconds", "free_ms"]
@@ -80,7 +84,7 @@ def told(rows: list[dict[str, str]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--programs", default=",".join(PROGRAMS))
+    parser.add_argument("--programs", type=names_of(PROGRAMS, "program"), default=",".join(PROGRAMS))
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for one plan")
     parser.add_argument(
         "--cpu-seconds", action="store_true",
@@ -91,14 +95,13 @@ def main() -> None:
     rows_file = options.rows
     if options.cpu_seconds:
         time.monotonic = time.process_time
-    names = [name.strip() for name in options.programs.split(",")]
     rows_file.parent.mkdir(exist_ok=True)
     rows = list(csv.DictReader(rows_file.open())) if rows_file.exists() else []
     done = {(row["program"], row["mesh"], row["share"]) for row in rows}
     if not rows:
         with rows_file.open("w", newline="") as file:
             csv.DictWriter(file, FIELDS, lineterminator="\n").writeheader()
-    for name in names:
+    for name in options.programs:
         for mesh in MESHES:
             for row in cases(name, mesh, options.time_limit, done):
                 with rows_file.open("a", newline="") as file:

@@ -33,6 +33,9 @@ from autoshard.strategies.choice import NAMES
 from autoshard.strategies.named import named_strategy, statements
 from autoshard.strategies.names import default_baselines
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from choices import machines, names_of
+
 HERE = Path(__file__).parent
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -103,10 +106,10 @@ def problem_rows(model: str, traced: TracedFunction, roles: Any, mesh: str, prof
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--profiles", default=",".join(PROFILES))
-    parser.add_argument("--meshes", default=",".join(MESHES))
-    parser.add_argument("--stated", default=",".join(STATED))
+    parser.add_argument("--models", type=names_of(MODELS, "model"), default=",".join(MODELS))
+    parser.add_argument("--profiles", type=machines, default=",".join(PROFILES))
+    parser.add_argument("--meshes", type=names_of(MESHES, "mesh"), default=",".join(MESHES))
+    parser.add_argument("--stated", type=names_of(STATED, "set of statements"), default=",".join(STATED))
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop beginning new problems after this")
     parser.add_argument("--tables", action="store_true", help="only make the tables and the plot again")
     parser.add_argument("--output", type=Path, default=HERE / "results", help="folder of rows, tables and the plot")
@@ -119,10 +122,10 @@ def main() -> int:
     traced: dict[str, Any] = {}
     wanted = [
         (model, mesh, profile, stated)
-        for profile in given.profiles.split(",")
-        for mesh in given.meshes.split(",")
-        for stated in given.stated.split(",")
-        for model in given.models.split(",")
+        for profile in given.profiles
+        for mesh in given.meshes
+        for stated in given.stated
+        for model in given.models
     ]
     for key in [] if given.tables else wanted:
         if key in done or time.monotonic() - began > 60 * given.minutes:

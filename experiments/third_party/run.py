@@ -24,6 +24,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from choices import names_of
+
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
 MESHES = {"8": {"data": 8}, "2x4": {"data": 2, "model": 4}}
@@ -115,12 +118,12 @@ def _by_file(names: list[str], programs: Any) -> list[list[str]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="of programs/; all if none is given")
-    parser.add_argument("--meshes", default=",".join(MESHES))
+    parser.add_argument("--meshes", type=names_of(MESHES, "mesh"), default=",".join(MESHES))
     parser.add_argument("--seconds", type=float, default=900.0, help="limit of one row")
     parser.add_argument("--report", action="store_true", help="write the tables of the README, run nothing")
     parser.add_argument("--several", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    meshes = asked.meshes.split(",")
+    meshes = asked.meshes
     if asked.several:
         return several(asked.names, meshes, asked.several)
     from programs import PROGRAMS
