@@ -56,14 +56,18 @@ def divisibility_violations(
     """The rule on padding: the minor-most axis must still split something (S0.54).
 
     If the product of the axis sizes exceeds the dimension, the product without the minor-most axis
-    must be smaller than the dimension: 5 by [4, 2] is legal, 4 by [4, 2] is not.
+    must be smaller than the dimension: 5 by [4, 2] is legal, 4 by [4, 2] is not. A dimension of size 0 is cut by none.
     """
     sizes = [mesh.ref_size(a) for a in axes]
-    if not sizes or prod(sizes) <= size or prod(sizes[:-1]) < size:
+    legal = [k for k in range(len(sizes) + 1) if k == 0 or prod(sizes[:k]) <= size or prod(sizes[: k - 1]) < size]
+    if (kept := max(legal)) == len(sizes):
         return ()
+    dropped = ", ".join(map(str, axes[kept:]))
+    parts = prod(sizes[:kept])
+    nothing = "there is nothing" if size == 0 else f"{parts} {'part leaves' if parts == 1 else 'parts leave'} nothing"
     return (
         f"{what} has size {size} and cannot be sharded by {{{', '.join(map(str, axes))}}} of sizes {sizes}: "
-        f"{prod(sizes[:-1])} parts already leave nothing for {axes[-1]} to split; drop {axes[-1]}",
+        f"{nothing} for {dropped} to split; drop {dropped}",
     )
 
 

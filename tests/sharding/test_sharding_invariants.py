@@ -1,8 +1,12 @@
 """Every invariant of a sharding: the fault is found and named, its well-formed twin passes (parts B to E)."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autoshard.errors import ShardingError
+from autoshard.sharding.axis import AxisRef
+from autoshard.sharding.dimension_sharding import DimensionSharding
 from autoshard.sharding.invariants import divisibility_violations
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
@@ -49,9 +53,6 @@ def test_a_fault_is_named_and_its_twin_passes(name: str, wrong: str, right: str,
 
 
 def test_a_negative_priority_is_refused() -> None:  # S0.44
-    from autoshard.sharding.axis import AxisRef
-    from autoshard.sharding.dimension_sharding import DimensionSharding
-
     wrong = TensorSharding(None, (DimensionSharding((AxisRef("x"),), False, -1),))
     assert "negative priority" in wrong.violations(MESH, (4,))[0]
 
@@ -96,7 +97,22 @@ INVALID = [(1, [2]), (4, [4, 2]), (3, [4, 2]), (5, [4, 2, 2])]
 
 @pytest.mark.parametrize(("size", "parts", "ok"), [(*c, True) for c in VALID] + [(*c, False) for c in INVALID])
 def test_padding_may_not_leave_an_axis_without_work(size: int, parts: list[int], ok: bool) -> None:  # S0.53, S0.54
-    from autoshard.sharding.axis import AxisRef
-
     mesh = Mesh(tuple(f"a{i}" for i in range(len(parts))), tuple(parts))
     assert (divisibility_violations(size, [AxisRef(a) for a in mesh.axis_names], mesh) == ()) is ok
+
+
+@given(st.integers(0, 9), st.lists(st.integers(2, 4), min_size=1, max_size=4))
+def test_without_the_axes_that_are_to_be_dropped_a_dimension_is_cut_soundly(size: int, parts: list[int]) -> None:
+    mesh = Mesh.from_dict({f"a{k}": n for k, n in enumerate(parts)})
+    axes = [AxisRef(name) for name in mesh.axis_names]
+    for told in divisibility_violations(size, axes, mesh):
+        dropped = told.rpartition("; drop ")[2].split(", ")
+        kept = [axis for axis in axes if str(axis) not in dropped]
+        assert divisibility_violations(size, kept, mesh) == ()
+        assert divisibility_violations(size, axes[: len(kept) + 1], mesh)
+
+
+def test_of_a_dimension_without_elements_no_axis_has_anything_to_split() -> None:
+    mesh = Mesh.from_dict({"x": 2, "y": 4})
+    (told,) = divisibility_violations(0, [AxisRef("x"), AxisRef("y")], mesh)
+    assert told.endswith('there is nothing for "x", "y" to split; drop "x", "y"')
