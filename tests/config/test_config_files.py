@@ -97,7 +97,7 @@ def test_amounts_of_memory(given: object, expected: int) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [True, None, -1, 0, 1.5, float("nan"), float("inf"), 1e50, 2**63, 10**5000, -(10**5000)]
+    [True, None, -1, 0, 1.5, float("nan"), float("inf"), 1e50, 2**63, pytest.param(-(10**5000), id="many digits")]
     + ["", "GiB", "-3GiB", "0%", "101%", "1e30TiB", [1]],
 )
 def test_impossible_amounts_of_memory_are_refused(given: object) -> None:
