@@ -10,6 +10,8 @@ from autoshard.errors import InputError
 from autoshard.frontends.jax.function import trace
 from autoshard.verify.runs.numeric import (
     TOLERANCES,
+    NumericReport,
+    OutputError,
     compare_outputs,
     nudged,
     numeric_check,
@@ -142,6 +144,12 @@ def test_an_output_that_last_bits_of_the_inputs_move_as_far_is_not_determined():
     assert [o.name for o in report.undetermined] == ["out['rest']"]
     assert not report.wrong
     assert "1 of them not determined" in str(report)
+
+
+@pytest.mark.parametrize(("error", "told"), [(2.5e-5, "undetermined"), (4.4e-5, "undetermined"), (4.6e-5, "wrong")])
+def test_an_output_that_last_bits_move_nearly_as_far_is_not_determined_though_they_leave_it_within(error, told):
+    output = OutputError("out", "float32", (4,), 1.0, error, 2e-5, nudged=1.5e-5)
+    assert output in getattr(NumericReport((output,)), told)
 
 
 def test_an_error_far_beyond_what_last_bits_do_is_wrong():
