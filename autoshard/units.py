@@ -2,6 +2,7 @@
 
 import math
 import re
+import sys
 from dataclasses import dataclass
 from typing import Literal
 
@@ -94,7 +95,7 @@ def limit_amount(given: object) -> MemoryAmount | Literal["none"]:
 def seconds(given: object) -> float:
     """A number of seconds, or text with a unit: ``90 s``, ``10min``, ``1.5 h``."""
     if isinstance(given, int | float) and not isinstance(given, bool):
-        number, unit = float(given), "s"
+        number, unit = (float(given) if given <= sys.float_info.max else math.inf), "s"
     elif isinstance(given, str):
         number, unit = _split(given, "a time such as 60, 90s or 10min")
     else:
@@ -103,7 +104,8 @@ def seconds(given: object) -> float:
         raise InputError(f"unknown unit {unit!r} in {given!r}; units are {', '.join(SECONDS)}")
     total = number * SECONDS[unit]
     if not (0 < total < math.inf):
-        raise InputError(f"a time limit is a positive number of seconds, found {given}")
+        found = given if isinstance(given, str) else as_given(given)
+        raise InputError(f"a time limit is a positive number of seconds, found {found}")
     return total
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
@@ -17,6 +18,7 @@ from autoshard.request.arguments import devices_given, limit_seconds, mesh_given
 from autoshard.request.mesh_sizes import MeshSearch
 from autoshard.search_options import RECORDED, Progress, SearchOptions
 from autoshard.sharding.mesh import Mesh
+from autoshard.units import as_given
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -177,7 +179,7 @@ def request_of(
 def _checked(options: Mapping[str, Any]) -> None:
     """`InputError` for search options of a wrong type or out of range."""
     wanted: dict[str, tuple[str, Callable[[Any], bool]]] = {
-        "effort": ("a positive number", lambda x: _is_number(x) and 0 < x < float("inf")),
+        "effort": ("a positive number", lambda x: _is_number(x) and 0 < x <= sys.float_info.max),
         "seed": (
             "a whole number from 0",
             lambda x: isinstance(x, Integral) and not isinstance(x, bool) and int(x) >= 0,
@@ -195,7 +197,7 @@ def _checked(options: Mapping[str, Any]) -> None:
     }
     for name, (what, holds) in wanted.items():
         if name in options and not holds(options[name]):
-            raise InputError(f"{name}: expected {what}, found {options[name]!r}")
+            raise InputError(f"{name}: expected {what}, found {as_given(options[name])}")
 
 
 def _are_parts(x: Any) -> bool:

@@ -52,6 +52,12 @@ def test_what_is_no_time_is_refused(given: Any) -> None:
         solve(double, f32(8), time_limit=given)
 
 
+@pytest.mark.parametrize("option", ["time_limit", "memory_limit", "effort", "accepted_gap"])
+def test_an_integer_that_is_no_floating_point_number_is_refused(option: str) -> None:
+    with pytest.raises(InputError, match=f"{option}.* an integer of 16610 bits"):
+        solve(double, f32(8), **{option: 10**5000})
+
+
 def test_a_time_limit_may_have_a_unit() -> None:
     assert solve(double, f32(8), time_limit="2min").status == "optimal"
 
