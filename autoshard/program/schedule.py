@@ -15,7 +15,7 @@ from autoshard.program.program import Op, Program
 from autoshard.program.rule import Cutout, ShardingRule, TensorFactors
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.rows import Rounds, rounds
-from autoshard.sharding.steps import Reshard
+from autoshard.sharding.steps import Reshard, StepKind
 
 PROGRAM = -1
 """The `op` of a use by the program's own outputs."""
@@ -204,7 +204,8 @@ class Schedule:
         """Whether a use takes a value that is gathered as it is used (`as_used`) as it was defined, so that its slices
         cost nothing: compilers that gather so, those of TPUs, have no array of the value's own type to slice.
         """
-        return value in self.as_used and reshard.target == self.definitions[value]
+        sliced = all(step.kind is StepKind.SLICE for step in reshard.steps)
+        return value in self.as_used and reshard.target == self.definitions[value] and sliced
 
 
 def operand_layouts(op: Op, placement: Placement) -> Sequence[Layout]:

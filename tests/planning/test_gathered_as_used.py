@@ -123,6 +123,19 @@ def test_the_checker_catches_another_use_that_reads_what_is_gathered(plan: Any) 
     assert "is gathered as others convert it, so it must arrive as it is defined" in findings(plan, keep)
 
 
+def test_the_checker_catches_a_way_back_on_which_devices_send(plan: Any) -> None:
+    """Slices alone cost nothing: nobody would list, or price, an all-to-all behind one."""
+
+    def send(schedule: Any) -> None:
+        for use in schedule["uses"]:
+            for sliced in list(use["steps"]):
+                use["steps"] = [{**sliced, "dim": 1}, {**sliced, "kind": "all_to_all", "dim": 1, "to_dim": 0}]
+
+    assert 'as it is defined, [{"x"}, {}], by slices alone, not in [{"x"}, {}] by slice, all_to_all' in findings(
+        plan, send
+    )
+
+
 def test_the_checker_catches_a_value_that_one_op_alone_converts() -> None:
     def once(d: Any, w: Any, x: Any) -> Any:
         d = jnp.tanh(d)

@@ -6,8 +6,11 @@ from autoshard.verify.plan.travel import Loads
 
 
 def stays(flow: Flow, way: Way) -> bool:
-    """Whether a use of such a value has it as it is defined, so that nothing is sliced for it."""
-    return way.value in flow.as_used and way.end == flow.defined.get(way.value)
+    """Whether a use of such a value has it as it is defined, so that nothing is sliced for it. A way there that moves
+    anything between devices is none such: programs that slice what was gathered would make it.
+    """
+    sliced = all(move.kind == "slice" for move in way.moves)
+    return way.value in flow.as_used and way.end == flow.defined.get(way.value) and sliced
 
 
 def check_as_used(flow: Flow, loads: Loads, findings: Findings) -> None:
@@ -24,7 +27,7 @@ def check_as_used(flow: Flow, loads: Loads, findings: Findings) -> None:
                 "reshards",
                 f"{name} is said to be gathered as it is used; on this machine no two ops convert it beside others",
             )
-        if any(move.kind != "all_gather" for move in flow.shared[value].moves):
+        if flow.shared[value].end.partial or any(move.kind != "all_gather" for move in flow.shared[value].moves):
             findings.add(
                 "reshards", f"{name} is said to be gathered as it is used, but its shared form is not gathered"
             )
@@ -33,5 +36,11 @@ def check_as_used(flow: Flow, loads: Loads, findings: Findings) -> None:
                 findings.add(
                     "uses",
                     f"{flow.use_name(use)}: {name} is gathered as others convert it, so it must arrive as it is "
-                    f"defined, {flow.defined[value].text(flow.mesh)}, not in {way.end.text(flow.mesh)}",
+                    f"defined, {flow.defined[value].text(flow.mesh)}, by slices alone, not in {way.end.text(flow.mesh)}"
+                    f"{_by(way)}",
                 )
+
+
+def _by(way: Way) -> str:
+    """The steps of a way, in words."""
+    return f" by {', '.join(move.kind for move in way.moves)}" if way.moves else ""
