@@ -75,6 +75,10 @@ class ConstrainedInterpreter(LocalInterpreter):
         """The array itself: XLA has one order of the devices in a program."""
         return x
 
+    def barrier(self, last: Op, operands: Sequence[Any], made: Sequence[int]) -> Sequence[Any]:
+        """Results of a barrier, each constrained: else its first use decides for all of them."""
+        return self.defined(made, super().barrier(last, operands, made))
+
     def op(self, op: Op, operands: Sequence[Any]) -> list[Any]:
         """Results of an op on whole arrays, constrained to the layouts that they are defined in."""
         if "kernel" in op.attrs:

@@ -96,8 +96,8 @@ class LocalInterpreter:
                     barrier.append(op)
                     if last_of_barrier[op.attrs["barrier_group"]] == op.id:
                         operands = [taken.pop(Use(o.id, 0)) for o in barrier]
-                        out = bind_local(self.jax_ops[op.id], operands)
                         made = [o.results[0] for o in barrier]
+                        out = self.barrier(op, operands, made)
                         now.values.update(zip(made, self.formed(made, out), strict=True))
                         barrier = []
                 case Run(op):
@@ -226,6 +226,12 @@ class LocalInterpreter:
         if order is None:
             return x
         return permute_all(permute_all(x, order.moves, self.grid), inverse(order.moves), self.grid)
+
+    def barrier(self, last: Op, operands: Sequence[Any], made: Sequence[int]) -> Sequence[Any]:
+        """Results of a barrier of several values, in their layouts. last: of the ops that are one barrier. made: the
+        values of its results.
+        """
+        return bind_local(self.jax_ops[last.id], operands)
 
     def op(self, op: Op, operands: Sequence[Any]) -> list[Any]:
         """Results of an op with a rule, in the layouts that its placement defines."""

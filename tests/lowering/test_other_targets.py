@@ -67,6 +67,24 @@ def test_constraints_stand_in_bodies_of_loops(original):
     assert "sdy.sharding_constraint" not in Target("shardings", original.lower(schedule)).stablehlo()
 
 
+def test_what_a_barrier_hands_on_is_constrained_where_it_is_defined_not_as_its_first_use_wants_it():
+    def step(d, w):
+        d = lax.optimization_barrier(jnp.tanh(d))
+        return d @ w, d.T @ w, jnp.exp(d)
+
+    plan = autoshard.plan(
+        step, *[jax.ShapeDtypeStruct(s, jnp.float32) for s in ((512, 512), (512, 2048))], argnames=("d", "w"),
+        mesh={"x": 4}, hardware="tpu_v5e",
+        constraints=[autoshard.Pin("d", '[{"x"}, {}]'), autoshard.Pin("w", '[{}, {"x"}]')],
+    )  # fmt: skip
+    barrier = next(op for op, _ in plan.program.walk() if op.kind == "optimization_barrier")
+    assert plan.schedule.definitions[barrier.results[0]].text(plan.schedule.mesh) == '[{"x"}, {}]'
+    text = plan.lower("constraints").stablehlo().splitlines()
+    at = next(k for k, line in enumerate(text) if "stablehlo.optimization_barrier" in line)
+    made = text[at].split()[0]
+    assert f'sdy.sharding_constraint {made} <@mesh, [{{"x"}}, {{}}]>' in text[at + 1]
+
+
 @pytest.fixture(scope="module")
 def plan():
     def matmuls(x, w1, w2):
