@@ -148,6 +148,20 @@ def test_the_checker_catches_a_value_that_one_op_alone_converts() -> None:
     assert "on this machine no two ops convert it beside others" in told
 
 
+def test_the_checker_lets_it_be_gathered_over_two_axes_at_once() -> None:
+    """What one axis cuts moves first: both rings of the torus work at the gather."""
+    both, each = '[{}, {"a", "b"}]', '[{"a"}, {"b"}]'
+    pins = [Pin("d", each), Pin("w", both), Pin("x", both), Pin("out/2", each)]
+    torus = autoshard.plan(
+        lambda d, w, x: (d @ w, x.T @ d, jnp.exp(d)), f32(256, 512), f32(512, 8192), f32(256, 8192),
+        mesh={"a": 2, "b": 2}, hardware="tpu_v5e@compiler", memory_limit="none", constraints=pins,
+        argnames=("d", "w", "x"),
+    )  # fmt: skip
+    (value,) = torus.schedule.as_used
+    assert [step.kind for step in torus.schedule.shared[value].steps] == ["all_to_all", "all_gather"]
+    assert check_plan(torus.to_dict()).findings == ()
+
+
 def test_where_reshards_are_counted_it_is_gathered_whole() -> None:
     counted = planned(pins=[*PINS, MaxReshards(60)])
     assert not counted.schedule.as_used

@@ -27,7 +27,7 @@ def check_as_used(flow: Flow, loads: Loads, findings: Findings) -> None:
                 "reshards",
                 f"{name} is said to be gathered as it is used; on this machine no two ops convert it beside others",
             )
-        if flow.shared[value].end.partial or any(move.kind != "all_gather" for move in flow.shared[value].moves):
+        if not _is_gathered(flow, flow.shared[value]):
             findings.add(
                 "reshards", f"{name} is said to be gathered as it is used, but its shared form is not gathered"
             )
@@ -39,6 +39,17 @@ def check_as_used(flow: Flow, loads: Loads, findings: Findings) -> None:
                     f"defined, {flow.defined[value].text(flow.mesh)}, by slices alone, not in {way.end.text(flow.mesh)}"
                     f"{_by(way)}",
                 )
+
+
+def _is_gathered(flow: Flow, way: Way) -> bool:
+    """Whether gathers alone could lead where a way leads. The cheapest way may be another one: over two axes of a torus
+    at once, after what one of them cuts has moved to the dimension of the other.
+    """
+    start, end = flow.defined.get(way.value), way.end
+    if start is None or start == end or start.partial or end.partial:
+        return False
+    cuts = zip(start.runs, end.runs, strict=True)
+    return all(after.strides == before.strides[: len(after.strides)] for before, after in cuts)
 
 
 def _by(way: Way) -> str:
