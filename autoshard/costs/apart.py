@@ -14,6 +14,7 @@ from typing import Final
 
 from autoshard.costmodels.compiled import WorkKind
 from autoshard.costmodels.profile import Memory, Profile
+from autoshard.costs.conversions import narrowed
 from autoshard.costs.fusion import Fusion, Updates, analyse
 from autoshard.costs.kinds import work_kinds
 from autoshard.costs.work import element_bytes
@@ -26,8 +27,12 @@ _SAME_ARRAY: Final = frozenset({"transpose", "convert_element_type", "copy", "re
 
 
 def fusion_on(program: Program, profile: Profile) -> Fusion:
-    """Which values exist in memory on a machine: by the rules of its compiler, and where updates are kept apart."""
-    fusion = analyse(program, profile.memory_rules)
+    """Which values exist in memory on a machine: by the rules of its compiler, where updates are kept apart, and what
+    may be gathered as it is used.
+    """
+    fusion, compiled = analyse(program, profile.memory_rules), profile.compiled_work
+    if compiled is not None and compiled.moved_as_used:
+        fusion = replace(fusion, narrowed=narrowed(program))
     return replace(fusion, updates=_updates(program, profile)) if profile.memory.on_chip else fusion
 
 

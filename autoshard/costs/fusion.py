@@ -23,7 +23,7 @@ are priced by R1 to R3 everywhere.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from autoshard.costmodels.profile import Memory
@@ -81,13 +81,15 @@ class Fusion:
     slices or constants of the loop: reading them costs bytes. held: ids of the values that take memory of their own;
     all materialised ones but products that are held only as the value that their pointwise uses lead to (R4). calls:
     how the program runs where matmuls are calls of libraries; None where they are not. updates: the matmuls with which
-    an update is not fused where neither operand stays on the chip (`costs.apart`); None where all are.
+    an update is not fused where neither operand stays on the chip (`costs.apart`); None where all are. narrowed: of
+    values that may be gathered as several ops take them, the share of their bytes that moves (`costs.conversions`).
     """
 
     materialised: frozenset[int]
     held: frozenset[int] = frozenset()
     calls: Calls | None = None
     updates: Updates | None = None
+    narrowed: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def twice(self) -> frozenset[int]:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 
 from autoshard.costs.apart import apart_under
 from autoshard.costs.border import stored_layout
+from autoshard.costs.conversions import narrowed_bytes, share_of_form
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.host import sent
 from autoshard.costs.work import is_update
@@ -237,6 +238,9 @@ class _Pass:
             reshard = self._private(use) if use is not None and use in self.private else None
         if reshard is None or not reshard.steps:
             return last + 1
+        if value in self.schedule.as_used:  # made when it is first read, beside what others have as it is defined
+            self.shared[value] = (first, last + 1)
+            return last + 1
         before, after = self._bytes(value, reshard.source), self._bytes(value, reshard.target)
         at = made if made is not None and after <= before else first
         if use is None:
@@ -268,7 +272,8 @@ class _Pass:
             skip = op.attrs["num_consts"] if op.kind == "scan" else op.attrs["body_nconsts"]
             carries = op.attrs["num_carry"] if op.kind == "scan" else len(op.results)
             for arg in op.regions[-1].args[skip : skip + carries]:
-                stop = self.shared[arg][0] + 1 if arg in self.shared else self.reads.get(arg, (start, start))[1] + 1
+                copied = arg in self.shared and (self.schedule is None or arg not in self.schedule.as_used)
+                stop = self.shared[arg][0] + 1 if copied else self.reads.get(arg, (start, start))[1] + 1
                 if start + 1 < stop:
                     self.interval[arg] = (start + 1, stop)
 
@@ -312,8 +317,9 @@ class _Pass:
 
     def _same(self, value: int, result: int) -> bool:
         assert self.schedule is not None and self.size is not None
-        form = self.schedule.form_before_use(value)
-        return self.size(value, form) == self.size(result, self.schedule.definitions[result])
+        share = share_of_form(self.schedule, value, self.fusion.narrowed)
+        form = narrowed_bytes(self.size(value, self.schedule.form_before_use(value)), share)
+        return form == self.size(result, self.schedule.definitions[result])
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import numpy as np
 
 from autoshard.costmodels.machine import Machine
 from autoshard.costs.border import stored_layout
+from autoshard.costs.conversions import narrowed_bytes, share_of_form
 from autoshard.costs.host import held_on_host, output_layout
 from autoshard.costs.liveness import Liveness, analyse
 from autoshard.costs.padding import Tile, image_dims, padded_elements
@@ -198,9 +199,11 @@ def holdings(program: Program, schedule: Schedule, liveness: Liveness, tile: Til
     live = analyse(program, liveness.fusion, schedule, size)
     out: list[Held] = []
 
-    def add(what: str, span: tuple[int, int], value: int, layout: Layout, copy: bool = True) -> None:
+    def add(
+        what: str, span: tuple[int, int], value: int, layout: Layout, copy: bool = True, share: float = 1.0
+    ) -> None:
         if span[0] < span[1]:
-            out.append(Held(what, *span, size(value, layout), value, copy))
+            out.append(Held(what, *span, narrowed_bytes(size(value, layout), share), value, copy))
 
     inputs = frozenset(program.body.args)
     for value, span in live.interval.items():
@@ -211,7 +214,9 @@ def holdings(program: Program, schedule: Schedule, liveness: Liveness, tile: Til
     for value, span in live.cut.items():
         add(f"{program.values[value].name}, its block", span, value, schedule.definitions[value])
     for value, span in live.shared.items():
-        add(f"{program.values[value].name}, resharded for all its uses", span, value, schedule.shared[value].target)
+        share = share_of_form(schedule, value, liveness.fusion.narrowed)
+        label = f"{program.values[value].name}, resharded for all its uses"
+        add(label, span, value, schedule.shared[value].target, share=share)
     for use, span in live.private.items():
         value = use.value_in(program)
         output = use.op == PROGRAM

@@ -17,6 +17,7 @@ import numpy as np
 
 from autoshard.costmodels.compiled import WorkKind
 from autoshard.costmodels.machine import Machine
+from autoshard.costs.conversions import Conversions
 from autoshard.costs.critical import Role, entries_of, matmul_order
 from autoshard.costs.fusion import is_root
 from autoshard.costs.kinds import work_kinds
@@ -24,13 +25,10 @@ from autoshard.costs.trips import body_trips
 from autoshard.costs.work import dtype_of_work, is_matmul, local_flops, local_sizes
 from autoshard.program.program import Block, Op, Origin, Program
 from autoshard.program.schedule import PROGRAM
-from autoshard.program.types import dtype_bytes
 from autoshard.sharding.steps import StepKind
 
 _NARROWED: Final = (StepKind.ALL_GATHER, StepKind.ALL_TO_ALL)
 """Steps before which an array is converted; sums are made in the type that they have."""
-_UNIT_TAKES: Final = "bfloat16"
-"""What the matrix unit takes float32 operands as, at JAX's default precision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +77,18 @@ class Travels:
         self.as_used = compiled is not None and compiled.moved_as_used
         self.behind_uses = compiled is not None and compiled.hides_behind_uses
         self.order = matmul_order(program) if compiled is not None and compiled.sums_combined else None
-        self._readers: dict[int, list[Op]] = {}
         self._made: dict[int, Op] = {}
-        self._handed: set[int] = set()
         self._work_s: dict[int, float] = {}
         self._known: dict[tuple[int, int, bool], Travel] = {}
         self._converting: dict[int, frozenset[int]] = {}
         self._plain = not (self.as_used or self.behind_uses or self.order is not None)
         if not self._plain:
+            self._conversions = Conversions(program)
+            self._readers, self._handed = self._conversions.readers, self._conversions.handed
             self._enter(program.body)
 
     def _enter(self, block: Block) -> None:
-        self._handed.update(block.results)
         for op in block.ops:
-            for value in dict.fromkeys(op.operands):
-                self._readers.setdefault(value, []).append(op)
             self._made.update(dict.fromkeys(op.results, op))
             for region in op.regions:
                 self._enter(region)
@@ -117,40 +112,21 @@ class Travels:
         return self._known[key]
 
     def converting(self, value: int) -> frozenset[int]:
-        """The ops that convert a value to a smaller type as they take it, where several do and something else takes it
-        as it is; else none. The compiler gathers it once for these, converted, and the rest reads what it was made of.
-        """
+        """`Conversions.converting`, on machines whose compiler gathers so."""
         if not self.as_used:
             return frozenset()
         if value not in self._converting:
-            own, uses = dtype_bytes(self.program.type_of(value).dtype), self._readers.get(value, ())
-            those = frozenset(op.id for op in uses if self._used_bytes(value, op) < own)
-            whole = value in self._handed or len(those) < len(uses)
-            self._converting[value] = those if len(those) > 1 and whole else frozenset()
+            self._converting[value] = self._conversions.converting(value)
         return self._converting[value]
 
     def _shares(self, value: int, uses: list[Op]) -> tuple[float, float]:
         made = self._made.get(value)
         if made is not None and made.kind == "broadcast_in_dim" and self._is_of_literals(made):
             return 0.0, 0.0
-        own = dtype_bytes(self.program.type_of(value).dtype)
-        return max((self._used_bytes(value, op) for op in uses), default=own) / max(own, 1e-9), 1.0
+        return self._conversions.share(value, uses), 1.0
 
     def _is_of_literals(self, op: Op) -> bool:
         return all(self.program.values[v].origin is Origin.LITERAL for v in op.operands)
-
-    def _used_bytes(self, value: int, op: Op, deep: bool = True) -> float:
-        """Bytes of an element as an op takes it."""
-        dtype = self.program.type_of(value).dtype
-        own = dtype_bytes(dtype)
-        if op.kind in ("dot_general", "conv_general_dilated") and dtype == "float32":
-            return dtype_bytes(_UNIT_TAKES)
-        if op.kind == "convert_element_type":
-            return min(own, dtype_bytes(self.program.type_of(op.results[0]).dtype))
-        if deep and op.kind == "gather" and op.operands[0] == value and op.results[0] not in self._handed:
-            later = self._readers.get(op.results[0], ())
-            return max((self._used_bytes(op.results[0], o, deep=False) for o in later), default=own)
-        return own
 
     def _per_byte(self, value: int, uses: list[Op], most: bool) -> float:
         """Seconds of all uses, or of the one that takes most: some may take what was gathered, some what it was."""

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from autoshard.costs.conversions import narrowed_bytes
+from autoshard.costs.fusion import Fusion
 from autoshard.costs.memory import sizes
 from autoshard.costs.padding import Tile, image_dims
 from autoshard.costs.reshard import ReshardTable
@@ -33,11 +35,11 @@ class ChosenLayouts:
         repeats: Repeats,
         mesh: AtomMesh,
         tile: Tile | None,
-        twice: frozenset[int],
+        fusion: Fusion,
         q: Quantities,
     ) -> None:
         self.program, self.collected, self.encoded, self.repeats, self.q = program, collected, encoded, repeats, q
-        self.size, self._twice = sizes(program, mesh, tile, twice), twice
+        self.size, self.fusion = sizes(program, mesh, tile, fusion.twice), fusion
         self._images = {} if tile is None else image_dims(program)
         self.links = {link.use: link for link in collected.links if link.use is not None}
         self.hubs = {link.value: link for link in collected.links if link.use is None}
@@ -75,6 +77,16 @@ class ChosenLayouts:
         """The layout that the uses of a value start from."""
         return self.port(self.collected.form[value])
 
+    def form_bytes(self, value: int) -> Quantity:
+        """Bytes that one device holds of the form: fewer where it is gathered as it is used."""
+        port, share = self.collected.form[value], self.fusion.narrowed.get(value, 1.0)
+        forms = self.collected.nodes[port.node].defined_in
+        if forms is None:
+            return self.bytes(value, self.port(port))
+        node, kept = int(self.repeats.class_of[port.node]), self.encoded.states[port.node].tolist()
+        whole = ((k, self.size(value, port.layouts[k])) for k in kept)
+        return self.q.of(node, [held if forms[k] is None else narrowed_bytes(held, share) for k, held in whole])
+
     def bytes(self, value: int, layout: Quantity) -> Quantity:
         """Bytes that one device holds of a value in a layout, which is a quantity itself."""
         key = (id(layout), self._kind(value))
@@ -85,13 +97,13 @@ class ChosenLayouts:
 
     def _kind(self, value: int) -> object:
         """A key; values with equal keys take the same bytes in the same layout."""
-        return self.program.type_of(value), self._images.get(value), value in self._twice
+        return self.program.type_of(value), self._images.get(value), value in self.fusion.twice
 
     def copy(self, link: Link) -> Quantity:
         """The copy along a link: None where source and target are the same.
 
         Otherwise (bytes of the source, bytes of the copy, whether the source may be a partial sum, whether the copy is
-        an all-reduce and nothing else).
+        an all-reduce and nothing else, whether it is gathered as it is used; its bytes are then those of all of it).
         """
         source, target = self.port(link.source), self.port(link.target)
         type_, counted = self.program.type_of(link.value), self._counted.get((link.value, link.use))
@@ -103,8 +115,8 @@ class ChosenLayouts:
             way = self.q.of(int(self.repeats.class_of[counted.node]), states)
         key = (id(source), id(target), id(way), *map(id, ways), self._kind(link.value), link.use is None)
         if key not in self._moves:
-            flags = self.q.constant(None) if link.use is not None else self._copies(link)
-            goal = self.q.lift(lambda layout, is_copy, by: (layout, is_copy, by), target, flags, way)
+            flags = self.q.constant((None, False)) if link.use is not None else self._copies(link)
+            goal = self.q.lift(lambda layout, flags, by: (layout, *flags, by), target, flags, way)
             self._moves[key] = self.q.paired(source, goal, *self._compared(link.value, ways, source, goal))
             self._kept += [source, target, way]
         return self._moves[key]
@@ -117,27 +129,28 @@ class ChosenLayouts:
         """
         table = ways[0]
         ones = [None if lay is FREE else lay for lay in source.values]
-        others = [(None, None, 0) if other is FREE else other for other in goal.values]
+        others = [(None, None, False, 0) if other is FREE else other for other in goal.values]
         start = np.array([-1 if lay is None else table.index[lay] for lay in ones])[:, None]
-        end = np.array([-1 if other is None else table.index[other] for other, _, _ in others])[None]
+        end = np.array([-1 if other is None else table.index[other] for other, *_ in others])[None]
         same = start == end
         free = (start < 0) | (end < 0) | ~(same | np.isfinite(table.seconds[start, end]))
-        free |= np.array([[is_copy is True for _, is_copy, _ in others]]) & same
-        free |= np.array([[is_copy is False for _, is_copy, _ in others]]) & ~same
+        free |= np.array([[is_copy is True for _, is_copy, *_ in others]]) & same
+        free |= np.array([[is_copy is False for _, is_copy, *_ in others]]) & ~same
+        as_used = np.array([is_as_used for _, _, is_as_used, _ in others])
         partial = np.array([[lay is not None and bool(lay.unreduced)] for lay in ones])
         asked = partial & ~same & ~free
         reduced = np.zeros(asked.shape, bool)
         for number, way in enumerate(ways):
             place = np.array([way.index[layout] for layout in table.layouts], np.int64)
-            taken_here = np.array([[by == number for _, _, by in others]])
+            taken_here = np.array([[by == number for *_, by in others]])
             reduced |= self._only_reduced(way, place[start], place[end], asked & taken_here)
         sizes = [
             np.array([0 if layout is None else self.size(value, layout) for layout in layouts], np.int64)
-            for layouts in (ones, [other for other, _, _ in others])
+            for layouts in (ones, [other for other, *_ in others])
         ]
         alike = [np.unique(size, return_inverse=True) for size in sizes]
         code = alike[0][1].reshape(-1, 1) * len(alike[1][0]) + alike[1][1].reshape(1, -1)
-        code = (code * 2 + partial) * 2 + reduced
+        code = ((code * 2 + partial) * 2 + reduced) * 2 + as_used[None]
         code = np.where(same, -1, code)
         code = np.where(free, -2, code)
         numbers, first = distinct(code.reshape(-1))
@@ -148,6 +161,7 @@ class ChosenLayouts:
                 return FREE if free[row, column] else None
             return (
                 int(sizes[0][row]), int(sizes[1][column]), bool(partial[row, 0]), bool(reduced[row, column]),
+                bool(as_used[column]),
             )  # fmt: skip
 
         return numbers.reshape(code.shape), tuple(map(meant, rows.tolist(), columns.tolist()))
@@ -165,9 +179,9 @@ class ChosenLayouts:
         return out
 
     def _copies(self, link: Link) -> Quantity:
-        """Whether the state of a hub is a copy beside the definition."""
+        """Whether the state of a hub is a copy beside the definition, and whether it is gathered as it is used."""
         node = link.target.node
-        flags = self.collected.nodes[node].copies
+        flags, forms = self.collected.nodes[node].copies, self.collected.nodes[node].defined_in
         assert flags is not None
-        kept = self.encoded.states[node]
-        return self.q.of(int(self.repeats.class_of[node]), [bool(flags[k]) for k in kept])
+        states = [(bool(flags[k]), forms is not None and forms[k] is not None) for k in self.encoded.states[node]]
+        return self.q.of(int(self.repeats.class_of[node]), states)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoshard.costs.border import stored_layout
+from autoshard.costs.conversions import narrowed_bytes
 from autoshard.costs.exposure import Exposure
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.host import read_on_device
@@ -286,7 +287,8 @@ class Collector:
         node.costs = np.zeros(len(layouts))
         amounts = self.bytes(value, layouts)
         node.priced = np.where(copies, amounts, 0.0)
-        node.usages = shared_form(self, value, amounts, copies, self.bytes(value, form.defined))
+        held, beside = self._as_used_bytes(value, amounts, form)
+        node.usages = shared_form(self, value, held, copies, self.bytes(value, form.defined), beside)
         index = self.add(node)
         hub = Port(index, layouts)
         role = self.exposure.role(value, PROGRAM)
@@ -295,6 +297,19 @@ class Collector:
         link = Link(value, port, hub, weight, None, shares=True, role=role, travel=travel, as_used=as_used)
         self.out.links.append(link)
         return hub
+
+    def _as_used_bytes(self, value: int, amounts: np.ndarray, form: "_Form") -> tuple[np.ndarray, np.ndarray]:
+        """Per state of a hub, the bytes of its form, and of the definition that stays beside what is gathered as it is
+        used.
+        """
+        beside = np.zeros(len(amounts))
+        if form.defined_in is None:
+            return amounts, beside
+        held, share = amounts.copy(), self.fusion.narrowed[value]
+        for state, of in enumerate(form.defined_in):
+            if of is not None:
+                held[state], beside[state] = narrowed_bytes(amounts[state], share), self._size(value, of)
+        return held, beside
 
     def _form(self, value: int, port: Port, pins: Sequence[TensorSharding], as_used: bool) -> "_Form":
         """The states of a hub; the same for all values of a type that are defined in the same layouts. as_used: some

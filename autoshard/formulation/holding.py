@@ -70,9 +70,10 @@ def keep_operand(collector: "Collector", value: int, port: Port, start: int, las
 
 
 def shared_form(
-    collector: "Collector", value: int, amounts: np.ndarray, copies: np.ndarray, defined: np.ndarray
+    collector: "Collector", value: int, amounts: np.ndarray, copies: np.ndarray, defined: np.ndarray, beside: np.ndarray
 ) -> list[NodeUsage]:
     """When the form that uses share is held; `defined`: bytes in the layouts that the value may be defined in.
+    `beside`: per state, those of the definition where it stays beside a form that is gathered as it is used, else none.
 
     A copy is made when it is first read, or at once if it is not larger than the definition; until then the definition
     is held, if it is in memory at all. Inputs stay where they are, so only their copies count.
@@ -88,6 +89,6 @@ def shared_form(
     made = live.interval[value][0] if real else live.made[value]
     usages = [(max(first, made + 1), end, copied)]
     if real:
-        usages.append((made + 1, min(first, end), np.minimum(copied, defined.min())))
-        usages.append((made + 1, live.interval[value][1], np.where(copies, 0.0, amounts)))
+        usages.append((made + 1, min(first, end), np.where(beside > 0, 0.0, np.minimum(copied, defined.min()))))
+        usages.append((made + 1, live.interval[value][1], np.where(copies, beside, amounts)))
     return [u for u in usages if u[0] < u[1]]

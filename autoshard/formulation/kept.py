@@ -130,6 +130,9 @@ def kept_forms(
         form, states = int(repeats.class_of[port.node]), encoded.states[port.node].tolist()
         layouts, copies = [port.layouts[k] for k in states], collected.nodes[port.node].copies
         late = np.array([0 if lay.unreduced else size(value, lay) for lay in layouts], np.int64)
+        if (forms := collected.nodes[port.node].defined_in) is not None:
+            share, as_used = fusion.narrowed[value], np.array([forms[k] is not None for k in states], bool)
+            late = np.where(as_used, np.ceil(late * share).astype(np.int64), late)
         first, early = liveness.reads.get(value, (0, 0))[0], late
         if port is not defined and copies is not None:  # a copy that is larger is made when it is first read
             least = min(size(value, defined.layouts[k]) for k in encoded.states[defined.node].tolist())

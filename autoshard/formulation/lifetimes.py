@@ -67,7 +67,7 @@ class Lifetimes:
     ) -> None:
         self.program, self.fusion, self.mesh, self.q = program, fusion, mesh, q
         self.time, self.span, self.points = liveness.time, liveness.span, liveness.points
-        self.layouts = ChosenLayouts(program, collected, encoded, repeats, mesh, tile, fusion.twice, q)
+        self.layouts = ChosenLayouts(program, collected, encoded, repeats, mesh, tile, fusion, q)
         self.defined, self.inputs = set(collected.definition), frozenset(program.body.args)
         self.sent = frozenset(sent(program))
         self.only_use = only_uses(program)
@@ -228,7 +228,8 @@ class Lifetimes:
         fused = self.no if made is None else self._fused(value)
 
         def when(move: Any, r: Span, virtual: bool) -> int:
-            return made if made is not None and not virtual and move[1] <= move[0] else r[0]
+            at_once = made is not None and not virtual and not move[4] and move[1] <= move[0]
+            return made if at_once and made is not None else r[0]
 
         if not (shared.is_constant and shared.constant is None):
             self.shared[value] = q.lift(
@@ -245,7 +246,7 @@ class Lifetimes:
 
         def end(s: Any, p: Any, r: Span, virtual: bool) -> int:
             move = s if s is not None else p if p is not None and p[2] else None
-            if move is None or virtual:
+            if move is None or virtual or move[4]:
                 return r[1] + 1
             at = when(move, r, virtual)
             return at if move[3] and move[1] <= move[0] else at + 1
@@ -275,11 +276,12 @@ class Lifetimes:
             for arg in op.regions[-1].args[skip : skip + carries]:
                 read = self.reads.get(arg, self.q.constant((start, start)))
 
-                def until(shared: Span | None, r: Span, start: int = start) -> Span | None:
-                    stop = r[1] + 1 if shared is None else shared[0] + 1
+                def until(shared: Span | None, move: Any, r: Span, start: int = start) -> Span | None:
+                    stop = r[1] + 1 if shared is None or move[4] else shared[0] + 1
                     return (start + 1, stop) if start + 1 < stop else None
 
-                self.interval[arg] = self.q.lift(until, self.shared.get(arg, self.nothing), read)
+                copied = self.shared.get(arg, self.nothing)
+                self.interval[arg] = self.q.lift(until, copied, self.shared_move(arg), read)
 
     # -- in place ------------------------------------------------------------------------------------
 
@@ -332,7 +334,7 @@ class Lifetimes:
                 fits = q.lift(last_read, table[value], copy, cut)
                 if fits.is_constant and not fits.constant:
                     continue
-                own = self.layouts.bytes(value, self.layouts.form(value))
+                own = self.layouts.form_bytes(value)
                 fits = q.lift(lambda f, a, b: f and a == b, fits, own, size)
                 here = q.lift(lambda t, r, f, value=value: t is None and value in r and f, taken, read, fits)
                 table[value] = q.lift(
@@ -347,7 +349,9 @@ class Lifetimes:
         name = [value.name for value in self.program.values]
 
         def add(what: str, span: Quantity, value: int, layout: Quantity) -> None:
-            own = self.layouts.bytes(value, layout)
+            hold(what, span, self.layouts.bytes(value, layout))
+
+        def hold(what: str, span: Quantity, own: Quantity) -> None:
             held = self.q.lift(lambda s, b: None if s is None or s[0] >= s[1] or not b else (s[0], s[1], b), span, own)
             if not (held.is_constant and held.constant is None):
                 out.append(Holding(what, held))
@@ -358,7 +362,7 @@ class Lifetimes:
         for value, span in self.cut.items():
             add(f"{name[value]}, its block", span, value, self.layouts.definition(value))
         for value, span in self.shared.items():
-            add(f"{name[value]}, resharded for all its uses", span, value, self.layouts.form(value))
+            hold(f"{name[value]}, resharded for all its uses", span, self.layouts.form_bytes(value))
         for use, span in self.private.items():
             link = self.layouts.links.get(use)
             if link is not None:

@@ -51,6 +51,17 @@ def test_kept_forms_never_count_more_memory_than_the_simulation(name: str, machi
     assert_counts_no_more_than_is_held(model, 12)
 
 
+def test_they_hold_no_more_of_what_is_gathered_as_it_is_used() -> None:
+    """The copy is half as large as its type says, and what it was made of stays beside it."""
+
+    def step(d: jax.Array, w: jax.Array) -> tuple[jax.Array, ...]:
+        d = jnp.tanh(d)
+        return d @ w, d.T @ w, jnp.exp(d), jnp.sum(d * d)
+
+    program = program_of(step, *[ShapeDtypeStruct(shape, "float32") for shape in ((64, 64), (64, 128))])
+    assert_counts_no_more_than_is_held(build_model(problem(program, {"x": 4}, profile="tpu_v5e@compiler")), 60)
+
+
 @pytest.mark.parametrize("machine", ["tpu_v5e", "h100"])
 @pytest.mark.parametrize("seed", [3, 36, 77, 127, 128])
 def test_that_holds_for_random_programs(seed: int, machine: str) -> None:

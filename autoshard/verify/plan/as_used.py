@@ -1,7 +1,7 @@
 """Values that are gathered as the ops that convert them take them: whether they may be, and what is left as it is."""
 
 from autoshard.verify.plan.flow import Flow, Way
-from autoshard.verify.plan.program import Findings
+from autoshard.verify.plan.program import PROGRAM_OP, Findings
 from autoshard.verify.plan.travel import Loads
 
 
@@ -11,6 +11,12 @@ def stays(flow: Flow, way: Way) -> bool:
     """
     sliced = all(move.kind == "slice" for move in way.moves)
     return way.value in flow.as_used and way.end == flow.defined.get(way.value) and sliced
+
+
+def narrowed(flow: Flow, loads: Loads) -> dict[int, float]:
+    """Of values that are gathered as they are used, the share of their bytes that is gathered."""
+    gathered = (v for v in flow.as_used if v in flow.shared)
+    return {v: loads.carried("all_gather", v, PROGRAM_OP, as_used=True) for v in gathered}
 
 
 def check_as_used(flow: Flow, loads: Loads, findings: Findings) -> None:

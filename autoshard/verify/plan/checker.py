@@ -11,7 +11,7 @@ from typing import Any
 from autoshard.costmodels import Machine, ProfileError
 from autoshard.errors import in_words
 from autoshard.verify.plan.apart import check_apart, products_apart
-from autoshard.verify.plan.as_used import check_as_used
+from autoshard.verify.plan.as_used import check_as_used, narrowed
 from autoshard.verify.plan.bound import check_bounds, taken_on_trust
 from autoshard.verify.plan.calls import Calls
 from autoshard.verify.plan.cost import Pricer, check_collectives, check_cost
@@ -108,10 +108,11 @@ def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:
     doubled = frozenset() if calls is None else calls.two_orders
     size = Sizes(graph, rules, machine.profile.memory_tile, doubled)
     peaks: list[int] = []
+    pricer = Pricer(flow, machine)
 
     def memory() -> int:
         apart = products_apart(flow, machine.profile)
-        lives = Lives.of(flow, rules, exists, own, size, calls, apart)
+        lives = Lives.of(flow, rules, exists, own, size, calls, apart, narrowed(flow, pricer.loads))
         peak = check_memory(plan, lives, findings)
         check_order(plan, lives, peak, findings)
         check_apart(plan, flow, apart, findings)
@@ -130,7 +131,6 @@ def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:
         facts.append(f"{count} statements; peak memory {peak} bytes at {plan['memory']['where']}")
 
     _guarded(findings, "statements", statements)
-    pricer = Pricer(flow, machine)
     _guarded(findings, "reshards", lambda: check_as_used(flow, pricer.loads, findings))
     rows = list(pricer.rows())
     _guarded(findings, "collectives", lambda: check_collectives(plan, flow, rows, findings))

@@ -86,7 +86,7 @@ class Lives:
 
     begin, end: of ops; regions run in between. close: the point after the last op. defined: values. shared: copies for
     all uses of a value. private: copies for single uses. cut: uneven blocks of arguments. kept: values with memory of
-    their own.
+    their own. narrowed: of values that are gathered as they are used, the share of their bytes that is gathered.
     """
 
     flow: Flow
@@ -94,6 +94,7 @@ class Lives:
     kept: set[int]
     size: Sizes
     calls: Calls | None = None
+    narrowed: Mapping[int, float] = field(default_factory=dict)
     begin: dict[int, int] = field(default_factory=dict)
     end: dict[int, int] = field(default_factory=dict)
     close: int = 0
@@ -115,13 +116,15 @@ class Lives:
         size: Sizes,
         calls: Calls | None = None,
         apart: Set[int] = frozenset(),
+        narrowed: Mapping[int, float] | None = None,
     ) -> "Lives":
         """exists: values that are written to memory. kept: those that have memory of their own even if never moved.
         calls: of machines whose matmuls are calls of libraries. apart: products that are written before an update.
+        narrowed: as in the class.
         """
         moved = {v for v, way in flow.shared.items() if way.moves} | {w.value for w in flow.uses.values() if w.moves}
         moved |= {order["index"] for order in flow.graph.orders if order["where"] == "value"}
-        lives = Lives(flow, rules, kept | ((moved | apart) & exists), size, calls)
+        lives = Lives(flow, rules, kept | ((moved | apart) & exists), size, calls, narrowed or {})
         lives.close = lives._count(flow.graph.body, 1)
         lives._boundaries()
         for op in sorted(flow.graph.nodes.values(), key=lambda op: -lives.begin[op.id]):
@@ -134,6 +137,10 @@ class Lives:
     def read(self, value: int) -> Span | None:
         """The first and last point at which a value is read, both included; None where it is not read."""
         return self._read.get(value)
+
+    def form_bytes(self, value: int, form: Holding) -> int:
+        """Bytes of the form that uses share; of one that is gathered as it is used, those that are gathered."""
+        return ceil(self.size(value, form) * self.narrowed.get(value, 1.0))
 
     def _count(self, body: Body, now: int) -> int:
         put_off = frozenset() if self.calls is None else self.calls.put_off
@@ -225,6 +232,9 @@ class Lives:
                 use, way = users[0], self._moves(users[0])
         if way is None or not way.moves:
             return last + 1
+        if use is None and value in self.narrowed:  # beside the value, which other uses read
+            self.shared[value] = (first, last + 1)
+            return last + 1
         before, after = self.size(value, way.moves[0].before), self.size(value, way.end)
         at = first if made is None or after > before else made
         if use is None:
@@ -251,7 +261,8 @@ class Lives:
                 self._copied(v, *self._read[v], None)
             begin = self.begin[op.id]
             for v in carries(op):
-                last = self.shared[v][0] if v in self.shared else self._read.get(v, (begin, begin))[1]
+                replaces = v in self.shared and v not in self.narrowed
+                last = self.shared[v][0] if replaces else self._read.get(v, (begin, begin))[1]
                 if begin < last:
                     self.defined[v] = (begin + 1, last + 1)
         replaced, uneven = self._gathered_over(), cuts(self.flow)
@@ -331,6 +342,6 @@ class Lives:
                 continue  # there only donated arrays are written over
             form = self.flow.form(v)
             start, stop = table.get(v, (0, 0))
-            if stop == now + 1 and start < now and form is not None and self.size(v, form) == room:
+            if stop == now + 1 and start < now and form is not None and self.form_bytes(v, form) == room:
                 table[v] = (start, now)
                 return

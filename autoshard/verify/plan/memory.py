@@ -55,7 +55,9 @@ def blocks(lives: Lives) -> list[Block]:
     for v, span in lives.cut.items():
         add(f"{values[v].name}, its block", span, v, flow.defined[v])
     for v, span in lives.shared.items():
-        add(f"{values[v].name}, resharded for all its uses", span, v, flow.shared[v].end)
+        if span[0] < span[1]:
+            held = lives.form_bytes(v, flow.shared[v].end)
+            out.append(Block(f"{values[v].name}, resharded for all its uses", *span, held))
     for use, span in lives.private.items():
         way = flow.uses[use]
         output = use[0] == PROGRAM_OP
