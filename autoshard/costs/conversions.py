@@ -9,7 +9,7 @@ from autoshard.program.schedule import Schedule
 from autoshard.program.types import dtype_bytes
 
 _UNIT_TAKES: Final = "bfloat16"
-"""What the matrix unit takes float32 operands as, at JAX's default precision."""
+"""What the matrix unit takes float32 operands as, unless an op asks for their full precision."""
 
 
 class Conversions:
@@ -51,7 +51,7 @@ class Conversions:
         dtype = self.program.type_of(value).dtype
         own = dtype_bytes(dtype)
         if op.kind in ("dot_general", "conv_general_dilated") and dtype == "float32":
-            return dtype_bytes(_UNIT_TAKES)
+            return own if op.attrs.get("full_precision") else dtype_bytes(_UNIT_TAKES)
         if op.kind == "convert_element_type":
             return min(own, dtype_bytes(self.program.type_of(op.results[0]).dtype))
         if deep and op.kind == "gather" and op.operands[0] == value and op.results[0] not in self.handed:

@@ -48,6 +48,16 @@ def test_float32_operands_of_matmuls_move_as_bfloat16() -> None:
     assert of_first_use(lambda w, x: x @ w, WIDE, ROWS) == 0.5
 
 
+@pytest.mark.parametrize(("precision", "share"), [("highest", 1.0), ("high", 1.0), ("bfloat16", 0.5), (None, 0.5)])
+def test_operands_of_matmuls_that_ask_for_their_precision_move_whole(precision: Any, share: float) -> None:
+    assert of_first_use(lambda w, x: jnp.dot(x, w, precision=precision), WIDE, ROWS) == share
+
+
+def test_so_they_do_where_the_context_asks_for_it() -> None:
+    with jax.default_matmul_precision("float32"):
+        assert of_first_use(lambda w, x: x @ w, WIDE, ROWS) == 1.0
+
+
 def test_kernels_of_convolutions_move_as_bfloat16() -> None:
     def convolve(w: Any, x: Any) -> Any:
         return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))

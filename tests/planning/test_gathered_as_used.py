@@ -60,6 +60,14 @@ def test_without_other_types_than_its_own_it_is_gathered_whole() -> None:
     assert [row.bytes for row in gathers_of_d(plain)] == [256 * 512 * 4]
 
 
+def test_matmuls_that_ask_for_full_precision_take_it_whole() -> None:
+    with jax.default_matmul_precision("highest"):
+        exact = planned()
+    assert not exact.schedule.as_used
+    assert [row.bytes for row in gathers_of_d(exact)] == [256 * 512 * 4]
+    assert check_plan(exact.to_dict()).findings == ()
+
+
 def test_nothing_is_sliced_for_what_reads_it_as_it_is_defined(plan: Any) -> None:
     (value,) = plan.schedule.as_used
     assert [row.kind for row in plan.cost.rows if row.value == value] == ["all_gather"]

@@ -17,6 +17,9 @@ from autoshard.errors import UnsupportedError
 from autoshard.frontends.draft import Scalar
 from autoshard.program.types import TensorType
 
+_ROUND = ("None", "DEFAULT", "BF16_BF16_F32", "BF16_BF16_BF16")
+"""Precisions of matmuls at which the matrix unit of a TPU takes bfloat16, as JAX's objects write themselves."""
+
 CALLS = {
     "jit": ("jaxpr",),
     "pjit": ("jaxpr",),
@@ -145,6 +148,17 @@ _COLLECTIVES = {
     "ragged_all_to_all": ("all_to_all", ""),
 }  # fmt: skip
 _UNKNOWN_COLLECTIVES = frozenset({"pgather", "all_gather_reduced", "pbroadcast", "psend", "precv"})
+
+
+def attrs_of(kind: str, params: dict[str, Any], where: str) -> dict[str, Any]:
+    """What is known of an op beside its kind: of a collective `collective_attrs`; of a matmul or a convolution
+    ``full_precision``, where it is asked not to round its operands to bfloat16.
+    """
+    if kind not in ("dot_general", "conv_general_dilated"):
+        return collective_attrs(kind, params, where)
+    asked = params.get("precision")
+    rounds = all(str(p) in _ROUND for p in (asked if isinstance(asked, tuple) else (asked,)))
+    return {} if rounds else {"full_precision": True}
 
 
 def collective_attrs(kind: str, params: dict[str, Any], where: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from autoshard.frontends.draft import DraftBlock, DraftOp, DraftValue, Scalar, l
 from autoshard.frontends.jax.effects import is_debug, left_out, refuse_effects
 from autoshard.frontends.jax.facts import (
     CALLS,
-    collective_attrs,
+    attrs_of,
     dtype_name,
     is_extended,
     is_jax_code,
@@ -191,7 +191,7 @@ class JaxprReader(ShardMapReader):
         if not self._manual and (function := self._implementations.of(eqn)) is not None:
             return self._inline(frame, function, operands, here)
         facts = window_attrs(kind, params, [v.aval.shape for v in (*eqn.invars, *eqn.outvars)])
-        op = DraftOp(kind, operands, [], attrs=facts | collective_attrs(kind, params, describe(here)))
+        op = DraftOp(kind, operands, [], attrs=facts | attrs_of(kind, params, describe(here)))
         if is_kernel(kind):
             known = {k: self._arrays[v] for k, v in enumerate(operands) if v in self._arrays}
             op.attrs = {"kernel": kernel_facts(eqn, known)}

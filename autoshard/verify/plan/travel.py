@@ -85,7 +85,7 @@ class Loads:
     def _taken_as(self, value: int, op: Node, further: bool) -> float:
         whole, first = element_bytes(self.graph.values[value].dtype), op.results[0] if op.results else -1
         if op.kind in _MATRIX_UNIT and self.graph.values[value].dtype == "float32":
-            return 2.0  # bfloat16
+            return whole if op.attrs.get("full_precision") else 2.0  # bfloat16
         if op.kind == "convert_element_type":
             return min(whole, element_bytes(self.graph.values[first].dtype))
         if further and op.kind == "gather" and value == op.operands[0] and first not in self._kept:
