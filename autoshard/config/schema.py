@@ -52,6 +52,12 @@ def plain_bytes(size: Any) -> int | None:
     return amount.bytes
 
 
+def _names_a_function(given: Any) -> Any:
+    if isinstance(given, list | dict):
+        raise InputError("this names a function that returns the arguments; write their shapes and types under 'args'")
+    return given
+
+
 Reference = Annotated[str, AfterValidator(_reference)]
 Seconds = Annotated[float, BeforeValidator(seconds)]
 
@@ -229,7 +235,7 @@ class Settings(Section):
     """A function to plan in place of a model; its module is looked for beside the config first."""
     args: Any = None
     """Shapes and types of its arguments, by name or position: `float32[8,128]`, or pytrees of these."""
-    specs: Reference | None = None
+    specs: Annotated[Reference | None, BeforeValidator(_names_a_function)] = None
     """In place of `args`: a function that returns the arguments as `jax.ShapeDtypeStruct`s, by position or name."""
     argnames: list[str] | None = None
     """With `specs`: names for the arguments."""

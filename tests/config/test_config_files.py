@@ -189,6 +189,13 @@ def test_a_function_returns_the_arguments_by_position_or_name(
     sys.modules.pop("with_specs")
 
 
+def test_shapes_in_the_place_of_the_function_that_returns_them_belong_elsewhere(tmp_path: Path) -> None:
+    text = "function: with_specs:step\nspecs: ['float32[8]']\nmesh: {data: 2}\nhardware: tpu_v5e\n"
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError, match=r":2:8: specs: .* write their shapes and types under 'args'"):
+        load_config(path)
+
+
 def test_a_hardware_file_is_found_beside_its_config(tmp_path: Path) -> None:
     written(tmp_path, "base: tpu_v5e\nname: ours\n", "ours.yaml")
     config = load_config(written(tmp_path, MLP.replace("hardware: tpu_v5e", "hardware: ours.yaml")))
