@@ -127,9 +127,10 @@ def local_flops(op: Op, program: Program, sizes: np.ndarray) -> np.ndarray:
     if kind == "dot_general":
         return each * _product(range(sizes.shape[1]), sizes)
     if kind in ("ragged_dot", "ragged_dot_general"):
-        # every row meets one group's matrix: rows x contraction x columns, whatever the number of groups
-        rows_columns = {f for d in rule.results[0] for f in d} | {f for d in rule.operands[0] for f in d}
-        return each * _product(sorted(rows_columns), sizes)
+        # every row meets one group's matrix, or is a part of one group's gradient: all of the left side by the columns
+        # of the right one, whatever the number of groups
+        left, right, made = ({f for d in t for f in d} for t in (*rule.operands[:2], rule.results[0]))
+        return each * _product(sorted(left | right & made), sizes)
     if kind == "conv_general_dilated":
         # each output element sums over the kernel's elements of one output channel
         per_channel = operand(1) / np.maximum(_product(_output_features(rule), sizes), 1.0)

@@ -221,6 +221,25 @@ def test_a_ragged_matmul_does_not_pay_for_the_number_of_groups() -> None:
     assert flops(op, program) == 2 * 64 * 8 * 16
 
 
+@pytest.mark.parametrize("groups", [1, 4, 64])
+def test_the_gradients_of_a_ragged_matmul_cost_what_it_costs_whatever_the_number_of_groups(groups: int) -> None:
+    def loss(x: Any, w: Any, n: Any) -> Any:
+        return lax.ragged_dot(x, w, n).sum()
+
+    sizes = ShapeDtypeStruct((groups,), jnp.int32)
+    program = program_of(jax.grad(loss, argnums=(0, 1)), f32(64, 8), f32(groups, 8, 16), sizes)
+    assert [flops(op, program) for op in ops_of(program, "ragged_dot_general")] == [2 * 64 * 8 * 16] * 2
+
+
+def test_a_plan_with_the_gradient_of_a_ragged_matmul_verifies() -> None:
+    def step(x: Any, w: Any, n: Any) -> Any:
+        return w - jax.grad(lambda w: lax.ragged_dot(x, w, n).sum())(w)
+
+    sizes = ShapeDtypeStruct((4,), jnp.int32)
+    plan = api.plan(step, f32(64, 8), f32(4, 8, 16), sizes, mesh={"x": 2}, hardware="tpu_v5e")
+    assert check_plan(plan.to_dict()).findings == ()
+
+
 def test_a_ragged_matmul_of_few_rows_reads_the_groups_that_they_can_meet() -> None:
     """Decoding with experts: 3 rows meet 3 of 64 matrices at most; 100 rows may meet all."""
     sizes = ShapeDtypeStruct((64,), jnp.int32)

@@ -200,7 +200,9 @@ def flop(op: Node, placed: Placed, graph: Graph) -> float:
     if kind == "dot_general":
         return per_pair * prod(n)
     if kind.startswith("ragged_dot"):
-        return per_pair * _block({f for t in (rule.results[0], rule.operands[0]) for d in t for f in d}, n)
+        # a row is in one group: a group is no loop of the work, be it in the right side or, of gradients, in the result
+        rows, others, made = ({f for d in t for f in d} for t in (*rule.operands[:2], rule.results[0]))
+        return per_pair * _block(rows | (others & made), n)
     if kind == "conv_general_dilated":
         features = {f for d in rule.operands[1] for f in d} & {f for d in rule.results[0] for f in d}
         pairs = _block(rule.results[0], n) * _block(rule.operands[1], n) / max(1.0, _block(features, n))
