@@ -4,7 +4,7 @@ Everything is derived from the rule: cutting a factor in n parts divides each te
 the iteration space, by n. Over an axis on none of its factors, an op repeats its work.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import ceil, log2, prod
 from typing import Final
 
@@ -123,7 +123,8 @@ def local_flops(op: Op, program: Program, sizes: np.ndarray) -> np.ndarray:
     kind = op.kind
     if "work" in op.attrs:
         return (op.attrs["work"]["flop"] or 0.0) * share_of_kernel(rule, sizes)
-    each = 8.0 if kind in MATMUL_KINDS and program.type_of(op.operands[0]).dtype.startswith("complex") else 2.0
+    adds = kind in MATMUL_KINDS or kind in LINALG_KINDS
+    each = 8.0 if adds and program.type_of(op.operands[0]).dtype.startswith("complex") else 2.0
     if kind == "dot_general":
         return each * _product(range(sizes.shape[1]), sizes)
     if kind in ("ragged_dot", "ragged_dot_general"):
@@ -150,8 +151,8 @@ def local_flops(op: Op, program: Program, sizes: np.ndarray) -> np.ndarray:
         return operand(2)
     if kind in ("sort", "top_k", "approx_top_k"):
         return operand(0) * max(1, ceil(log2(max(2, max(program.type_of(op.operands[0]).shape, default=2)))))
-    if kind in _LINALG:
-        return _LINALG[kind](program.type_of(op.operands[0]).shape) * result() / _matrix(op, program)
+    if kind in LINALG_KINDS:
+        return each / 2 * _linalg_flop(op, program, operand(0), result())
     if kind in _MOVES_ONLY:
         return 0.0 * ones
     return sum((result(k) for k in range(len(op.results))), 0.0 * ones) * _PER_ELEMENT.get(kind, 1.0)
@@ -170,25 +171,26 @@ def _output_features(rule: ShardingRule) -> list[int]:
     return sorted({f for d in rule.operands[1] for f in d} & {f for d in rule.results[0] for f in d})
 
 
-def _matrix(op: Op, program: Program) -> float:
-    """Elements of one matrix of an op's result; 1 where it has none."""
-    shape = program.type_of(op.results[0]).shape
-    return float(max(1, prod(shape[-2:]))) if len(shape) >= 2 else 1.0
+# leading terms of the textbook algorithms of an m x n matrix (Golub and Van Loan, Matrix Computations)
+_CUBIC: Final = {
+    "cholesky": 1 / 3, "tridiagonal": 4 / 3, "hessenberg": 10 / 3, "eigh": 9.0, "svd": 22.0, "eig": 25.0, "schur": 25.0,
+}  # fmt: skip
+LINALG_KINDS: Final = frozenset({*_CUBIC, "lu", "qr", "geqrf", "householder_product", "triangular_solve"})
 
 
-def _cubic(coefficient: float) -> Callable[[Sequence[int]], float]:
-    return lambda shape: coefficient * float(shape[-2]) * float(shape[-1]) * float(min(shape[-2:]))
-
-
-# leading terms of the textbook algorithms (Golub and Van Loan, Matrix Computations)
-_LINALG: Final[dict[str, Callable[[Sequence[int]], float]]] = {
-    "cholesky": _cubic(1 / 3),
-    "lu": _cubic(2 / 3),
-    "qr": _cubic(4 / 3),
-    "geqrf": _cubic(4 / 3),
-    "householder_product": _cubic(4 / 3),
-    "eigh": _cubic(9.0),
-    "eig": _cubic(25.0),
-    "svd": _cubic(22.0),
-    "triangular_solve": _cubic(1.0),
-}
+def _linalg_flop(op: Op, program: Program, operand: np.ndarray, result: np.ndarray) -> np.ndarray:
+    """[placement] FLOP of factorisations and solves; operand, result: elements of the first ones on one device."""
+    rows, columns = program.type_of(op.operands[0]).shape[-2:]
+    short, elements = min(rows, columns), rows * columns
+    factored = short**2 * (max(rows, columns) - short / 3)  # multiply-adds of Gaussian elimination
+    if op.kind == "triangular_solve":
+        return rows * result  # half of the matrix for each element of the right-hand sides
+    if op.kind == "lu":
+        each = factored
+    elif op.kind in ("qr", "geqrf", "householder_product"):
+        made = program.type_of(op.results[0]).shape[-1]  # columns of Q
+        formed = 4 * rows * made * short - 2 * (rows + made) * short**2 + 4 / 3 * short**3
+        each = {"geqrf": 2 * factored, "householder_product": formed, "qr": 2 * factored + formed}[op.kind]
+    else:
+        each = _CUBIC[op.kind] * elements * short
+    return each * operand / max(1, elements)

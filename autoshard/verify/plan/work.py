@@ -47,11 +47,11 @@ _FLOP_PER_ELEMENT: Final[Mapping[str, float]] = {
     )
     for kind in kinds.split()
 }
-_LINALG_FLOP: Final = {
-    "cholesky": 1 / 3, "lu": 2 / 3, "qr": 4 / 3, "geqrf": 4 / 3, "householder_product": 4 / 3, "eigh": 9.0, "eig": 25.0,
-    "svd": 22.0, "triangular_solve": 1.0,
+_FACTORS: Final = {
+    "cholesky": 1 / 3, "eigh": 9.0, "eig": 25.0, "svd": 22.0, "schur": 25.0, "hessenberg": 10 / 3, "tridiagonal": 4 / 3,
 }  # fmt: skip
 """FLOP of one matrix m x n as a multiple of m n min(m, n)."""
+_SOLVES: Final = ("triangular_solve", "lu", "qr", "geqrf", "householder_product")
 
 
 def is_matrix(op: Node) -> bool:
@@ -195,7 +195,7 @@ def flop(op: Node, placed: Placed, graph: Graph) -> float:
     if "work" in op.attrs:
         return float(op.attrs["work"]["flop"] or 0.0) * _kernel_share(rule, n)
     per_pair = 2.0
-    if kind in MATRIX_KINDS and graph.values[op.operands[0]].dtype.startswith("complex"):
+    if kind in (*MATRIX_KINDS, *_FACTORS, *_SOLVES) and graph.values[op.operands[0]].dtype.startswith("complex"):
         per_pair = 8.0  # four products and four sums of real numbers
     if kind == "dot_general":
         return per_pair * prod(n)
@@ -224,14 +224,26 @@ def flop(op: Node, placed: Placed, graph: Graph) -> float:
     first: tuple[int, ...] = graph.values[op.operands[0]].shape if op.operands else ()
     if kind in ("sort", "top_k", "approx_top_k"):
         return _block(rule.operands[0], n) * max(1, ceil(log2(max(2, *first, 2))))
-    if kind in _LINALG_FLOP:
-        out = graph.values[op.results[0]].shape
-        rows, columns = first[len(first) - 2], first[len(first) - 1]
-        matrix_flop = _LINALG_FLOP[kind] * rows * columns * min(rows, columns)
-        return matrix_flop * _block(rule.results[0], n) / (max(1, prod(out[-2:])) if len(out) >= 2 else 1)
+    if kind == "triangular_solve":
+        return per_pair / 2 * _block(rule.results[0], n) * first[len(first) - 1]
+    if kind in _FACTORS or kind in _SOLVES:
+        matrices = _block(rule.operands[0], n) / max(1, prod(first[-2:]))
+        return per_pair / 2 * matrices * _matrix_flop(kind, *first[-2:], graph.values[op.results[0]].shape[-1])
     if kind in _COPIES:
         return 0.0
     return sum(_block(t, n) for t in rule.results) * _FLOP_PER_ELEMENT.get(kind, 1.0)
+
+
+def _matrix_flop(kind: str, m: int, n: int, made: int) -> float:
+    """FLOP of factoring one matrix m x n; made: columns of the first result, of QR that of Q."""
+    if kind in _FACTORS:
+        return _FACTORS[kind] * m * n * min(m, n)
+    k = min(m, n)
+    eliminated = m * n * k - k**3 / 3
+    if kind == "lu":
+        return eliminated
+    orthogonal = 4 * (m * made * k + k**3 / 3) - 2 * k * k * (m + made)
+    return (0.0 if kind == "householder_product" else 2 * eliminated) + (0.0 if kind == "geqrf" else orthogonal)
 
 
 def taps_that_meet(op: Node) -> float:
