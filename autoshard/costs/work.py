@@ -150,7 +150,8 @@ def local_flops(op: Op, program: Program, sizes: np.ndarray) -> np.ndarray:
     if kind.startswith("scatter"):
         return operand(2)
     if kind in ("sort", "top_k", "approx_top_k"):
-        return operand(0) * max(1, ceil(log2(max(2, max(program.type_of(op.operands[0]).shape, default=2)))))
+        length = prod(rule.factor_sizes[f] for d in rule.operands[0] for f in d if f in rule.need_replication)
+        return operand(0) * ceil(log2(max(2, length)))
     if kind in LINALG_KINDS:
         return each / 2 * _linalg_flop(op, program, operand(0), result())
     if kind in _MOVES_ONLY:

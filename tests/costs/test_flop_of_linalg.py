@@ -76,7 +76,9 @@ def test_elimination_takes_two_flop_for_each_element_below_and_right_of_each_piv
 
 def test_a_tall_qr_forms_a_whole_q_where_it_is_asked_to() -> None:
     m, n = 40, 10
-    thin, full = (flop("qr", lambda a, whole=whole: linalg.qr(a, full_matrices=whole), f32(m, n)) for whole in (0, 1))
+    thin, full = (
+        flop("qr", lambda a, whole=whole: linalg.qr(a, full_matrices=whole), f32(m, n)) for whole in (False, True)
+    )
     assert thin == pytest.approx(2 * (2 * m * n**2 - 2 / 3 * n**3))
     assert full == pytest.approx(2 * m * n**2 - 2 / 3 * n**3 + 4 * (m**2 * n - m * n**2 + n**3 / 3))
 

@@ -282,6 +282,25 @@ def test_a_reduction_is_one_flop_per_element_it_reads() -> None:
     assert flops(op, program) == 8 * 4
 
 
+@pytest.mark.parametrize(("shape", "dimension"), [((1024, 8), 1), ((8, 1024), 0), ((4, 8, 1024), 1)])
+def test_a_sort_compares_each_element_as_often_as_what_is_sorted_halves(shape: tuple[int, ...], dimension: int) -> None:
+    op, program = single(lambda x: lax.sort(x, dimension=dimension), f32(*shape), kind="sort")
+    assert flops(op, program) == 3 * np.prod(shape)
+
+
+def test_picking_the_best_of_few_experts_does_not_pay_for_the_number_of_rows() -> None:
+    op, program = single(lambda x: lax.top_k(x, 2), f32(65536, 8), kind="top_k")
+    assert flops(op, program) == 3 * 65536 * 8
+
+
+def test_a_plan_with_sorted_rows_verifies() -> None:
+    def f(x: Any) -> Any:
+        return lax.sort(x, dimension=0), lax.top_k(x, 2), lax.approx_max_k(x, 2)
+
+    plan = api.plan(f, f32(4, 1024), mesh={"x": 2}, hardware="tpu_v5e")
+    assert check_plan(plan.to_dict()).findings == ()
+
+
 def test_a_pointwise_op_is_priced_by_its_function() -> None:
     add, tanh = (single(f, f32(8, 4), kind=kind) for f, kind in ((lambda x: x + x, "add"), (jnp.tanh, "tanh")))
     assert flops(*add) == 8 * 4

@@ -223,12 +223,13 @@ def flop(op: Node, placed: Placed, graph: Graph) -> float:
         return _block(rule.operands[2], n)
     first: tuple[int, ...] = graph.values[op.operands[0]].shape if op.operands else ()
     if kind in ("sort", "top_k", "approx_top_k"):
-        return _block(rule.operands[0], n) * max(1, ceil(log2(max(2, *first, 2))))
+        ordered = prod(rule.sizes[f] for f in {f for d in rule.operands[0] for f in d} & rule.uncut)
+        return _block(rule.operands[0], n) * max(1, ceil(log2(max(2, ordered))))
     if kind == "triangular_solve":
         return per_pair / 2 * _block(rule.results[0], n) * first[len(first) - 1]
     if kind in _FACTORS or kind in _SOLVES:
         matrices = _block(rule.operands[0], n) / max(1, prod(first[-2:]))
-        return per_pair / 2 * matrices * _matrix_flop(kind, *first[-2:], graph.values[op.results[0]].shape[-1])
+        return per_pair / 2 * matrices * _matrix_flop(kind, first[-2], first[-1], graph.values[op.results[0]].shape[-1])
     if kind in _COPIES:
         return 0.0
     return sum(_block(t, n) for t in rule.results) * _FLOP_PER_ELEMENT.get(kind, 1.0)
