@@ -36,7 +36,9 @@ _ROOTS: Final = frozenset(
     {
         "dot_general", "conv_general_dilated", "gather", "sort", "top_k", "scan", "while", "cond", "shard_map",
         "dynamic_update_slice", "concatenate", "roll", "fft", "cholesky", "lu", "qr", "geqrf", "householder_product",
-        "eigh", "eig", "svd", "triangular_solve", "tridiagonal_solve", "threefry2x32", "stack", "split",
+        "eigh", "eig", "svd", "triangular_solve", "tridiagonal_solve", "threefry2x32", "stack", "split", "reduce",
+        "cholesky_update", "geqp3", "hessenberg", "lu_pivots_to_permutation", "ormqr", "schur", "symmetric_product",
+        "tridiagonal",
     }
 )  # fmt: skip
 _NOT_ROOTS: Final = frozenset({"reduce_precision"})
@@ -190,7 +192,7 @@ def _one_block(program: Program, block: Block, real: set[int]) -> None:
     for op in block.ops:
         for value in set(op.operands):
             consumers[value] = consumers.get(value, 0) + 1
-        if is_root(op) and not op.kind.startswith(_FUSES_OPERANDS):
+        if is_root(op) and op.kind != "reduce" and not op.kind.startswith(_FUSES_OPERANDS):
             real.update(v for v in op.operands if not (op.regions and v in sinkable))
         if not op.regions and _of_literals(program, op):
             sinkable.update(op.results)

@@ -61,7 +61,7 @@ def _has_scores(rule: ShardingRule) -> bool:
 
 def is_reduction(op: Op) -> bool:
     """Whether each element of an op's result stands for many of its operand."""
-    return op.kind.startswith(_REDUCTIONS) and op.kind not in _NO_REDUCTIONS
+    return op.kind == "reduce" or (op.kind.startswith(_REDUCTIONS) and op.kind not in _NO_REDUCTIONS)
 
 
 def _waiting(block: Block) -> frozenset[int]:

@@ -145,7 +145,7 @@ def local_flops(op: Op, program: Program, sizes: np.ndarray) -> np.ndarray:
         window = op.attrs.get("window", ())
         places = np.minimum(operand(0), operand(1)) if kind.startswith("select_and_scatter") else result()
         return places * float(prod(window) if window else 1)
-    if kind.startswith(("reduce_", "argm", "cum")):
+    if kind == "reduce" or kind.startswith(("reduce_", "argm", "cum")):
         return sum((operand(k) for k in range(len(op.operands))), 0.0 * ones)
     if kind.startswith("scatter"):
         return operand(2)

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax import ShapeDtypeStruct, lax
 from plan_cases import f32, ops_of, program_of
@@ -21,6 +22,11 @@ def written(f: Callable[..., Any], *specs: Any) -> list[str]:
 
 
 M = f32(64, 64)
+
+
+def smooth(a: Any, b: Any) -> Any:
+    """A reducer that is none of the named ones."""
+    return a * b + a + b
 
 
 def test_a_pointwise_chain_fuses_into_the_matmul_that_reads_it() -> None:
@@ -44,6 +50,9 @@ def test_literals_are_not() -> None:
         (lambda x, w: jnp.tanh(x @ w), (M, M), "dot_general"),
         (lambda x: jnp.tanh(x.sum(axis=0)), (M,), "reduce_sum"),
         (lambda x: jnp.tanh(lax.cummax(x, 0)), (M,), "cummax"),
+        (lambda x: jnp.tanh(lax.reduce(x, np.float32(1), smooth, (0,))), (M,), "reduce"),
+        (lambda x: jnp.tanh(lax.linalg.schur(x)[0]), (M,), "schur"),
+        (lambda x: jnp.tanh(lax.linalg.tridiagonal(x)[1]), (M,), "tridiagonal"),
         (lambda x: jnp.tanh(jnp.sort(x)), (M,), "sort"),
         (lambda x, i: jnp.tanh(x[i]), (M, ShapeDtypeStruct((4,), jnp.int32)), "gather"),
         (lambda x: jnp.tanh(jnp.concatenate([x, x])), (M,), "concatenate"),
@@ -62,6 +71,7 @@ def test_r1_what_a_sort_or_a_loop_reads_is_written_before_it() -> None:
 
 def test_r1_what_a_matmul_or_a_reduction_reads_may_fuse() -> None:
     assert written(lambda x: jnp.tanh(x).sum(axis=0), M) == []
+    assert written(lambda x: lax.reduce(jnp.tanh(x), np.float32(1), smooth, (0,)), M) == []
 
 
 def test_r2_a_value_read_twice_from_two_large_sources_is_written() -> None:

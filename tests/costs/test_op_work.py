@@ -282,6 +282,17 @@ def test_a_reduction_is_one_flop_per_element_it_reads() -> None:
     assert flops(op, program) == 8 * 4
 
 
+@pytest.mark.parametrize("hardware", ["tpu_v5e", "tpu_v5e@compiler"])
+def test_a_reduction_with_a_reducer_of_its_own_is_one_as_well(hardware: str) -> None:
+    def f(x: Any, w: Any) -> Any:
+        return lax.reduce(x @ w, np.float32(1), lambda a, b: a * b + a + b, (0,)) * 2.0 + w
+
+    op, program = single(f, f32(64, 32), f32(32, 32), kind="reduce")
+    assert flops(op, program) == 64 * 32 + 1
+    plan = api.plan(f, f32(64, 32), f32(32, 32), mesh={"x": 2}, hardware=hardware)
+    assert check_plan(plan.to_dict()).findings == ()
+
+
 @pytest.mark.parametrize(("shape", "dimension"), [((1024, 8), 1), ((8, 1024), 0), ((4, 8, 1024), 1)])
 def test_a_sort_compares_each_element_as_often_as_what_is_sorted_halves(shape: tuple[int, ...], dimension: int) -> None:
     op, program = single(lambda x: lax.sort(x, dimension=dimension), f32(*shape), kind="sort")

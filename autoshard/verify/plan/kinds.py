@@ -112,7 +112,7 @@ def _behind_reductions(body: Body) -> set[int]:
         if op.regions or "work" in op.attrs or op.kind in MATRIX_KINDS:
             continue
         reduces = op.kind.startswith(("reduce_", "arg", "cum", "select_and")) and op.kind != "reduce_precision"
-        if reduces or any(v in out for v in op.operands):
+        if reduces or op.kind == "reduce" or any(v in out for v in op.operands):
             out.update(op.results)
     return out
 

@@ -20,7 +20,8 @@ _WRITES: Final = frozenset(
         "dot_general", "conv_general_dilated", "gather", "sort", "top_k", "scan", "while", "cond",
         "shard_map", "dynamic_update_slice", "concatenate", "roll", "fft", "cholesky", "lu", "qr", "geqrf",
         "householder_product", "eigh", "eig", "svd", "triangular_solve", "tridiagonal_solve", "threefry2x32",
-        "stack", "split",
+        "stack", "split", "reduce", "schur", "hessenberg", "tridiagonal", "geqp3", "ormqr", "cholesky_update",
+        "symmetric_product", "lu_pivots_to_permutation",
     }
 )  # fmt: skip
 _WRITES_PREFIX: Final = ("reduce_", "arg", "cum", "scatter", "random_", "select_and", "ragged_", "approx_")
@@ -103,7 +104,7 @@ def _mark(graph: Graph, body: Body, rules: Mapping[int, Rule], exists: set[int])
             readers.setdefault(v, set()).add(op.id)
         if op.kind == "optimization_barrier":
             exists.update(op.operands)
-        elif writes(op, rules.get(op.id)) and not op.kind.startswith(_TAKES_VIRTUAL):
+        elif writes(op, rules.get(op.id)) and op.kind != "reduce" and not op.kind.startswith(_TAKES_VIRTUAL):
             exists.update(v for v in op.operands if not op.regions or v not in constants)
         if op.kind == "broadcast_in_dim" and all(values[v].is_literal for v in op.operands):
             constants.update(op.results)
@@ -217,7 +218,7 @@ def flop(op: Node, placed: Placed, graph: Graph) -> float:
         if "scatter" in kind:  # one for each element of the smaller operand
             windows = min(_block(t, n) for t in rule.operands[:2])
         return windows * prod(op.attrs.get("window") or (1,))
-    if kind.startswith(("reduce_", "argm", "cum")):
+    if kind == "reduce" or kind.startswith(("reduce_", "argm", "cum")):
         return sum(_block(t, n) for t in rule.operands)
     if kind.startswith("scatter"):
         return _block(rule.operands[2], n)
@@ -229,10 +230,17 @@ def flop(op: Node, placed: Placed, graph: Graph) -> float:
         return per_pair / 2 * _block(rule.results[0], n) * first[len(first) - 1]
     if kind in _FACTORS or kind in _SOLVES:
         matrices = _block(rule.operands[0], n) / max(1, prod(first[-2:]))
-        return per_pair / 2 * matrices * _matrix_flop(kind, first[-2], first[-1], graph.values[op.results[0]].shape[-1])
+        return (
+            per_pair / 2 * matrices * _matrix_flop(kind, *_sides(first), _sides(graph.values[op.results[0]].shape)[1])
+        )
     if kind in _COPIES:
         return 0.0
     return sum(_block(t, n) for t in rule.results) * _FLOP_PER_ELEMENT.get(kind, 1.0)
+
+
+def _sides(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Rows and columns of each matrix of an array; of a batch of vectors their length is the latter."""
+    return (1, 1, *shape)[-2], (1, 1, *shape)[-1]
 
 
 def _matrix_flop(kind: str, m: int, n: int, made: int) -> float:
