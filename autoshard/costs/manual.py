@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -36,6 +37,16 @@ def _ops(block: Block, times: float, trips: int) -> Iterator[tuple[Op, float]]:
 def ops_in_body(op: Op) -> list[Op]:
     """The ops in the body of a shard_map, those in its loops too: the ones that its rows in the price name."""
     return [inner for inner, _ in _ops(op.regions[0], 1.0, 1)]
+
+
+def devices_apart(op: Op) -> int:
+    """How many devices do work of their own in the body of a shard_map: those along the axes that its specs cut by, or
+    that its collectives are over. Along other axes devices repeat what they do.
+    """
+    sides = (*op.attrs["in_names"], *op.attrs["out_names"])
+    named = {name for tensor in sides for dim in tensor for name in dim}
+    named.update(name for inner in ops_in_body(op) for name in inner.attrs.get("axes", ()))
+    return prod(size for name, size in op.attrs["mesh_axes"] if name in named)
 
 
 def manual_collectives(op: Op, program: Program, prices: StepPrices, trips: int = 1) -> list[ManualCollective]:
@@ -76,4 +87,4 @@ def _compute_s(op: Op, program: Program, fusion: Fusion, prices: StepPrices, tri
     return total
 
 
-__all__ = ["ManualCollective", "body_trips", "manual_collectives", "manual_compute_s", "ops_in_body"]
+__all__ = ["ManualCollective", "body_trips", "devices_apart", "manual_collectives", "manual_compute_s", "ops_in_body"]

@@ -31,7 +31,7 @@ from autoshard.costs.critical import Role, matmul_order
 from autoshard.costs.exposure import hidden_share, link_work
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.host import KINDS as HOST_KINDS
-from autoshard.costs.manual import body_trips
+from autoshard.costs.manual import body_trips, devices_apart
 from autoshard.costs.price import CommRow, PlanCost, multiplicities
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.roofline import local_bytes
@@ -301,7 +301,7 @@ def _work(program: Program, schedule: Schedule, fusion: Fusion, machine: Machine
     batched: dict[str, float] = {}
     totals = {"vector": 0.0, "bytes": 0.0, "program": 0.0}
 
-    def add(op: Op, shards: np.ndarray, written: Fusion, weight: float) -> None:
+    def add(op: Op, shards: np.ndarray, written: Fusion, weight: float, devices: int = 1) -> None:
         assert op.rule is not None
         sizes = local_sizes(op.rule, shards)
         flop = float(local_flops(op, program, sizes)[0]) * weight
@@ -314,7 +314,7 @@ def _work(program: Program, schedule: Schedule, fusion: Fusion, machine: Machine
             if is_batched_matmul(op.rule):
                 batched[dtype] = batched.get(dtype, 0.0) + flop
             whole = local_sizes(op.rule, np.ones_like(shards))
-            totals["program"] += float(local_flops(op, program, whole)[0]) * weight
+            totals["program"] += float(local_flops(op, program, whole)[0]) * weight * devices
         else:
             totals["vector"] += flop
 
@@ -330,7 +330,8 @@ def _work(program: Program, schedule: Schedule, fusion: Fusion, machine: Machine
         written = Fusion(fusion.materialised | {v for v in tensors if program.values[v].origin is not Origin.LITERAL})
         for body_op, weight in inner:
             if body_op.rule is not None and "collective" not in body_op.attrs:
-                add(body_op, np.ones((1, len(body_op.rule.factor_sizes)), np.int64), written, weight)
+                shards = np.ones((1, len(body_op.rule.factor_sizes)), np.int64)
+                add(body_op, shards, written, weight, devices_apart(op))
     return _Work(matmul, totals["vector"], batched, totals["bytes"], totals["program"])
 
 

@@ -61,6 +61,28 @@ def test_the_peak_is_named_after_the_op_that_runs_then() -> None:
     assert found.memory.where.startswith("dot_general")
 
 
+def gathered(a: Any, w: Any) -> Any:
+    """Weights cut like the batch, gathered by the user: devices along y do the same."""
+    return local(lambda a, w: a @ jax.lax.all_gather(w, "x", tiled=True), (P("x"), P("x")), P("x"))(a, w)
+
+
+def nested(a: Any, w: Any) -> Any:
+    """Rows over x; inside of that, columns over y."""
+    inner = jax.shard_map(jnp.matmul, axis_names={"y"}, in_specs=(P(), P(None, "y")), out_specs=P(None, "y"))
+    outer = jax.shard_map(inner, mesh=MESH, axis_names={"x"}, in_specs=(P("x"), P()), out_specs=P("x"))
+    return outer(a, w)
+
+
+@pytest.mark.parametrize(("f", "repeated"), [(contracted, 1), (gathered, 4), (nested, 1)])
+def test_a_bodys_work_is_useful_once_on_each_device_that_does_another_part_of_it(
+    f: Callable[..., Any], repeated: int
+) -> None:
+    found = plan(f, f32(64, 128), f32(128, 32), mesh=AXES, hardware="tpu_v5e")
+    assert found.step_time.model_flop == 2 * 64 * 128 * 32
+    assert found.step_time.hfu["upper"] == pytest.approx(repeated * found.step_time.mfu["upper"])
+    assert check_plan(found.to_dict()).findings == ()
+
+
 def test_reads_of_a_bodys_arguments_count_as_traffic_of_the_memory() -> None:
     cut = P(("x", "y"))
     found = plan(local(jnp.tanh, cut, cut), f32(1024, 128), mesh=AXES, hardware="tpu_v5e")

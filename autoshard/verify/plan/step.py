@@ -1,5 +1,6 @@
 """The step time that a plan claims, worked out again: busy resources, bounds, estimate, utilisation and groups."""
 
+from math import prod
 from typing import Any, Final
 
 from autoshard.verify.plan.cost import Pricer, Row, same
@@ -8,7 +9,7 @@ from autoshard.verify.plan.groups import check_groups, exposed_s
 from autoshard.verify.plan.host import TO_DEVICE, TO_HOST
 from autoshard.verify.plan.matmuls import MatmulOrder, common_dimensions
 from autoshard.verify.plan.placed import uncut
-from autoshard.verify.plan.program import Findings
+from autoshard.verify.plan.program import Findings, Node, manual_ops
 from autoshard.verify.plan.work import computes_with, flop, is_matrix, moved_bytes, vector_flop_of_kernel
 
 _BOUNDS: Final = ("lower", "estimate", "upper", "likely")
@@ -38,6 +39,7 @@ def check_step_time(
     shares = reached(machine)
     longer_s = 0.0  # by the shares of the peak that matmuls reach
     whole, vector, moved = 0.0, 0.0, 0.0
+    apart = {op.id: _apart(node) for node in flow.graph.nodes.values() for op, _ in _in_body(node)}
     for op, placed, there, times in pricer.executions(exists):
         work = flop(op, placed, flow.graph) * times
         moved += moved_bytes(op, placed, flow.graph, there) * times * pricer.crossing(op, placed)
@@ -47,7 +49,7 @@ def check_step_time(
             matmul[dtype] = matmul.get(dtype, 0.0) + work
             share = shares[1] if common_dimensions(placed.rule) > 1 else shares[0]
             longer_s += work / machine.flops_per_s(dtype) * (1 - share) / share
-            whole += flop(op, uncut(placed.rule), flow.graph) * times
+            whole += flop(op, uncut(placed.rule), flow.graph) * times * apart.get(op.id, 1)
         else:
             vector += work
     over_link = (TO_DEVICE, TO_HOST)
@@ -95,6 +97,18 @@ def check_step_time(
             possible = peak * machine.num_devices * step[f"{name}_s"]
             expect(f"{share}.{name}", step[share][name], work / possible if possible else 0.0)
     check_groups(plan, pricer, rows, order, local, findings)
+
+
+def _in_body(node: Node) -> list[tuple[Node, float]]:
+    return list(manual_ops(node, 1)) if node.is_manual else []
+
+
+def _apart(manual: Node) -> int:
+    """Devices whose work in a user's shard_map is not that of others: by its specs, and by what is sent inside."""
+    axes = {axis for op, _ in _in_body(manual) for axis in op.attrs.get("axes", ())}
+    for names in (*manual.attrs["in_names"], *manual.attrs["out_names"]):
+        axes.update(axis for dim in names for axis in dim)
+    return prod(size for axis, size in manual.attrs["mesh_axes"] if axis in axes)
 
 
 def links_s(pricer: Pricer, rows: list[Row]) -> dict[str, float]:
