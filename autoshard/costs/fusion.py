@@ -57,6 +57,20 @@ def is_root(op: Op) -> bool:
     return op.kind in _ROOTS or op.kind.startswith(_ROOT_PREFIXES)
 
 
+def pointwise(op: Op) -> bool:
+    """Whether each element of the results depends on the same element of every operand; scalars may be operands too.
+
+    So it is where the results have the factors of the operands and none must be whole: sums along a dimension, Fourier
+    transforms, and what turns or rolls a dimension, read other elements. A sort is done in place all the same.
+    """
+    assert op.rule is not None
+    rule, result = op.rule, op.rule.results[0]
+    elsewhere = {f for dim in result for f in dim} & (rule.need_replication | rule.permutation)
+    if rule.reduction or (elsewhere and op.kind != "sort"):
+        return False
+    return all(tensor == result or not any(tensor) for tensor in rule.operands)
+
+
 def _one_update_per_row(op: Op) -> bool:
     """R3: every operand dimension but the looked-up one is shared with the updates, and no updates are summed."""
     if op.kind not in ("scatter-add", "scatter_add") or op.rule is None or op.rule.reduction:

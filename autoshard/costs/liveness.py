@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from autoshard.costs.apart import apart_under
 from autoshard.costs.border import stored_layout
 from autoshard.costs.conversions import narrowed_bytes, share_of_form
-from autoshard.costs.fusion import Fusion
+from autoshard.costs.fusion import Fusion, pointwise
 from autoshard.costs.host import sent
 from autoshard.costs.work import is_update
 from autoshard.program.program import Block, Op, Origin, Program
@@ -392,9 +392,3 @@ def made_at(op: Op, index: int, start: int, last: int) -> int:
     if op.kind == "scan":
         return last if index < op.attrs["num_carry"] else start
     return last if op.regions else start
-
-
-def pointwise(op: Op) -> bool:
-    """Whether each element of the results depends on the same element of every operand; scalars may be operands too."""
-    assert op.rule is not None
-    return not op.rule.reduction and all(t == op.rule.results[0] or not any(t) for t in op.rule.operands)

@@ -319,10 +319,14 @@ class Lives:
                 part = self.flow.graph.values[op.operands[1]].shape
                 runs = zip(*rule.operands[:2], self.flow.defined[op.results[0]].runs, part, strict=True)
                 updates = not any(run.strides and run.length < n for array, cut, run, n in runs if array != cut)
-            if not rule.is_pointwise and not updates:
+            # what is whole along a dimension reads other elements too (cumulative sums, Fourier transforms); sorts swap
+            alone = rule.is_pointwise and (
+                op.kind == "sort" or rule.uncut.isdisjoint(f for d in rule.results[0] for f in d)
+            )
+            if not alone and not updates:
                 continue
             sources: dict[int, None] = {}
-            for v in op.operands if rule.is_pointwise else op.operands[:1]:
+            for v in op.operands if alone else op.operands[:1]:
                 if v in self._read and (v not in behind or v in self.shared):
                     sources[v] = None
                 if v not in self.shared:

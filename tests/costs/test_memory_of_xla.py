@@ -1,0 +1,65 @@
+"""The peak of small programs on one device against the buffers that XLA for CPU assigns."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+from plan_cases import f32
+
+import autoshard
+from autoshard.verify import check_plan
+
+ARRAY = 4 * 256 * 256
+
+
+def peak_of_plan(function: Callable[..., Any], *specs: Any, donate: bool = False) -> float:
+    plan = autoshard.plan(
+        function, *specs, mesh={"x": 1}, hardware="tpu_v5e", donate_argnums=(0,) if donate else ()
+    )  # fmt: skip
+    assert check_plan(plan.to_dict()).findings == ()
+    return plan.memory.peak_bytes
+
+
+def peak_of_xla(function: Callable[..., Any], *specs: Any) -> float:
+    found = jax.jit(function).lower(*specs).compile().memory_analysis()
+    assert found is not None
+    arguments, outputs = found.argument_size_in_bytes, found.output_size_in_bytes
+    return arguments + outputs + found.temp_size_in_bytes - found.alias_size_in_bytes
+
+
+@pytest.mark.parametrize("along", [jnp.cumsum, jnp.cumprod, lax.cummax], ids=lambda f: f.__name__)
+def test_a_cumulative_op_has_its_result_beside_its_operand(along: Callable[..., Any]) -> None:
+    def f(x: Any) -> Any:
+        return along(x * 2.0, axis=0) * 2.0
+
+    assert peak_of_plan(f, f32(256, 256)) == 3 * ARRAY
+    assert peak_of_xla(f, f32(256, 256)) == pytest.approx(3 * ARRAY, rel=0.05)
+
+
+def test_a_sort_is_done_in_place() -> None:
+    def f(x: Any) -> Any:
+        return jnp.sort(x * 2.0) + 1.0
+
+    assert peak_of_plan(f, f32(256, 256)) == peak_of_xla(f, f32(256, 256)) == 2 * ARRAY
+
+
+@pytest.mark.parametrize(
+    ("function", "arrays"),
+    [(jnp.tanh, 1), (jnp.flipud, 2), (lambda x: jnp.roll(x, 3, 0), 2), (lambda x: jnp.cumsum(x, 1), 2)],
+    ids=["tanh", "flip", "roll", "cumsum"],
+)
+def test_what_reads_other_elements_is_not_written_over_a_donated_input(
+    function: Callable[..., Any], arrays: int
+) -> None:
+    assert peak_of_plan(function, f32(256, 256), donate=True) == arrays * ARRAY
+
+
+def test_a_fourier_transform_has_its_result_beside_its_operand() -> None:
+    def f(x: Any) -> Any:
+        return jnp.fft.fft(jnp.fft.fft(x) * 2.0)
+
+    complex_array = jax.ShapeDtypeStruct((256, 256), jnp.complex64)
+    assert peak_of_plan(f, complex_array) == pytest.approx(peak_of_xla(f, complex_array), rel=0.05)
