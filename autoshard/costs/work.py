@@ -49,11 +49,16 @@ def is_update(op: Op) -> bool:
 
 
 def dtype_of_work(op: Op, program: Program) -> str:
-    """The type that an op computes with: that of its first operand; of kernels the first one that is no integer."""
+    """The type that an op computes with: that of its first operand; of kernels the first one that is no integer.
+
+    Of a matmul the type of both operands to which the other one is converted: a fraction, then the longer one.
+    """
     dtypes = [program.type_of(v).dtype for v in (*op.operands, *op.results)]
-    if "work" not in op.attrs:
-        return dtypes[0]
-    return next((d for d in dtypes if is_inexact(d)), dtypes[0])
+    if "work" in op.attrs:
+        return next((d for d in dtypes if is_inexact(d)), dtypes[0])
+    if op.kind in MATMUL_KINDS:
+        return max(dtypes[:2], key=lambda dtype: (is_inexact(dtype), dtype_bytes(dtype)))
+    return dtypes[0]
 
 
 def common_dimensions(rule: ShardingRule) -> int:

@@ -10,6 +10,7 @@ from autoshard.constraints import Pin
 from autoshard.costmodels import load_profile
 from autoshard.costs.critical import Role, matmul_order
 from autoshard.frontends.jax.function import trace
+from autoshard.verify import check_plan
 
 B, E, M = 1024, 512, 2048
 PEAK, MEMORY, LINK = 197e12, 8.1e11, 4.5e10  # bf16 FLOP/s, bytes/s, one way, of TPU v5e
@@ -202,3 +203,21 @@ def test_matmuls_of_attention_have_the_share_of_attention() -> None:
 def test_a_machine_without_shares_is_likely_to_take_the_estimate() -> None:
     plan = api.plan(row_parallel, spec(8, 8), spec(8, 8), mesh={"x": 4}, hardware="cpu_sim")
     assert plan.step_time.likely_s == plan.step_time.estimate_s
+
+
+@pytest.mark.parametrize("hardware", ["tpu_v5e", "h100"])
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [("int8", "bfloat16"), ("int8", "float32"), ("bfloat16", "float32"), ("float8_e4m3fn", "bfloat16")],
+)
+def test_a_product_of_two_types_is_computed_in_the_longer_one_whichever_comes_first(
+    short: str, long: str, hardware: str
+) -> None:
+    def f(a: jax.Array, b: jax.Array) -> jax.Array:
+        return jax.lax.dot(a, b, preferred_element_type=jnp.float32)
+
+    for first, second in ((short, long), (long, short)):
+        specs = [jax.ShapeDtypeStruct((256, 256), dtype) for dtype in (first, second)]
+        plan = api.plan(f, *specs, mesh={"x": 2}, hardware=hardware)
+        assert plan.step_time.peak_dtype == long
+        assert check_plan(plan.to_dict()).findings == ()

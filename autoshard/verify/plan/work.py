@@ -61,10 +61,15 @@ def is_matrix(op: Node) -> bool:
 
 
 def computes_with(op: Node, graph: Graph) -> str:
-    """The type of the first operand; of a kernel the first one with a fraction."""
+    """The type of the first operand; of a kernel the first one with a fraction; of a product what both become."""
     types = [graph.values[v] for v in (*op.operands, *op.results)]
     if "work" in op.attrs:
         return next((t.dtype for t in types if t.is_inexact), types[0].dtype)
+    if op.kind in MATRIX_KINDS:
+        left, right = types[:2]
+        if left.is_inexact != right.is_inexact:
+            return left.dtype if left.is_inexact else right.dtype
+        return right.dtype if element_bytes(right.dtype) > element_bytes(left.dtype) else left.dtype
     return types[0].dtype
 
 
