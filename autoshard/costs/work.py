@@ -26,7 +26,10 @@ _PER_ELEMENT: Final = {
     "exp": 8.0, "exp2": 8.0, "log": 8.0, "log1p": 8.0, "log2": 8.0, "expm1": 8.0, "tanh": 10.0, "logistic": 10.0,
     "sin": 10.0, "cos": 10.0, "tan": 12.0, "pow": 16.0, "rsqrt": 4.0, "sqrt": 4.0, "cbrt": 8.0, "div": 4.0,
     "erf": 12.0, "erfc": 12.0, "erf_inv": 20.0, "lgamma": 30.0, "digamma": 30.0, "atan2": 16.0,
-    "random_bits": 40.0, "threefry2x32": 40.0,
+    "random_bits": 40.0, "threefry2x32": 40.0, "rng_bit_generator": 40.0,
+    "atan": 10.0, "asin": 20.0, "acos": 20.0, "cosh": 20.0, "atanh": 20.0, "nextafter": 24.0, "sinh": 35.0,
+    "asinh": 35.0, "acosh": 35.0, "bessel_i0e": 90.0, "bessel_i1e": 90.0, "zeta": 210.0, "igamma": 230.0,
+    "igammac": 230.0, "polygamma": 410.0, "regularized_incomplete_beta": 430.0, "igamma_grad_a": 450.0,
 }  # fmt: skip
 
 _MOVES_ONLY: Final = frozenset(

@@ -80,3 +80,25 @@ def test_batched_matmuls_have_the_flop_that_xla_counts(sizes: tuple[int, int, in
     b, m, k, n = sizes
     specs = ShapeDtypeStruct((b, m, k), jnp.float32), ShapeDtypeStruct((b, k, n), jnp.float32)
     assert ours(jnp.matmul, *specs) == of_xla(jnp.matmul, *specs)
+
+
+OF_ONE = (
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i0e", "bessel_i1e", "cosh", "digamma", "erf_inv", "exp",
+    "log", "sinh", "tanh",
+)  # fmt: skip
+OF_TWO = ("igamma", "igammac", "igamma_grad_a", "nextafter", "polygamma", "zeta")
+FUNCTIONS = [*((name, 1) for name in OF_ONE), *((name, 2) for name in OF_TWO), ("betainc", 3)]
+
+
+@pytest.mark.parametrize(("name", "operands"), FUNCTIONS)
+def test_functions_of_elements_have_about_the_flop_of_what_xla_makes_of_them(name: str, operands: int) -> None:
+    """Transcendentals, which XLA counts apart, are 8 FLOP each."""
+    specs, function = [ShapeDtypeStruct((64, 64), jnp.float32)] * operands, getattr(lax, name)
+    program = program_of(lambda *x: function(*x), *specs)
+    ((op, _),) = program.walk()
+    assert op.rule is not None
+    found = local_flops(op, program, local_sizes(op.rule, np.ones((1, len(op.rule.factor_sizes)), np.int64)))
+    counted = jax.jit(function).lower(*specs).cost_analysis()
+    assert counted is not None
+    told = counted.get("flops", 0.0) + 8 * counted.get("transcendentals", 0.0)
+    assert told / 4 < float(found[0]) < told * 2

@@ -9,6 +9,7 @@ from autoshard.verify import check_plan
 
 X = jax.ShapeDtypeStruct((64, 64), jnp.float32)
 FUNCTIONS = [jnp.log2, jnp.exp2, jnp.log1p, jnp.cbrt, jnp.tan, jnp.arctan, jnp.sinc, jax.scipy.special.gammaln]
+FUNCTIONS += [jnp.sinh, jnp.arcsin, jnp.arccosh, jax.scipy.special.i0e, lambda x: jax.scipy.special.gammainc(x, x)]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)  # log2 is an op of its own from JAX 0.12 on

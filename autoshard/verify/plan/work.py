@@ -39,12 +39,21 @@ _FLOP_PER_ELEMENT: Final[Mapping[str, float]] = {
     for flop, kinds in (
         (4.0, "rsqrt sqrt div"),
         (8.0, "exp exp2 log log1p log2 expm1 cbrt"),
-        (10.0, "tanh logistic sin cos"),
+        (10.0, "tanh logistic sin cos atan"),
         (12.0, "tan erf erfc"),
         (16.0, "pow atan2"),
         (20.0, "erf_inv"),
         (30.0, "lgamma digamma"),
-        (40.0, "random_bits threefry2x32"),
+        (40.0, "random_bits threefry2x32 rng_bit_generator"),
+        (20.0, "asin acos cosh atanh"),
+        (24.0, "nextafter"),
+        (35.0, "sinh asinh acosh"),
+        (90.0, "bessel_i0e bessel_i1e"),
+        (210.0, "zeta"),
+        (230.0, "igamma igammac"),
+        (410.0, "polygamma"),
+        (430.0, "regularized_incomplete_beta"),
+        (450.0, "igamma_grad_a"),
     )
     for kind in kinds.split()
 }
