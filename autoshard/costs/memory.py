@@ -18,8 +18,8 @@ from autoshard.costs.conversions import narrowed_bytes, share_of_form
 from autoshard.costs.host import held_on_host, output_layout
 from autoshard.costs.liveness import Liveness, analyse
 from autoshard.costs.padding import Tile, image_dims, padded_elements
-from autoshard.program.program import OtherOrder, Program
-from autoshard.program.schedule import PROGRAM, Schedule
+from autoshard.program.program import Origin, OtherOrder, Program
+from autoshard.program.schedule import PROGRAM, Schedule, Use
 from autoshard.sharding.layout import AtomMesh, Layout
 
 
@@ -222,8 +222,38 @@ def holdings(program: Program, schedule: Schedule, liveness: Liveness, tile: Til
         output = use.op == PROGRAM
         reader = f"output {program.output_names[use.slot]}" if output else f"{program.ops[use.op].kind}:{use.op}"
         add(f"{program.values[value].name}, resharded for {reader}", span, value, schedule.uses[use].target)
+    for slot, is_input in returned_again(program):
+        value, use = program.body.results[slot], Use(PROGRAM, slot)
+        if use not in live.private and not (is_input and value in live.shared):
+            span = (live.points - 1, live.points)
+            add(
+                f"{program.values[value].name}, copied for output {program.output_names[slot]}",
+                span,
+                value,
+                schedule.uses[use].target,
+            )
     for order in program.orders:
         _add_order(program, schedule, live, order, add)
+    return out
+
+
+def returned_again(program: Program) -> list[tuple[int, bool]]:
+    """Output slots whose array stays all the same, so that a compiler returns a copy, and whether it is an input's.
+
+    The caller keeps an input that is not donated; what several outputs return is theirs once. Outputs on the host and
+    in another order of the devices are copies anyway, and so are those that move.
+    """
+    apart = {*program.host_outputs, *(o.index for o in program.orders if o.where == "output")}
+    free = {*program.donated, *program.host_inputs}
+    inputs = {value for k, value in enumerate(program.body.args) if k not in free}
+    returned: set[int] = set()
+    out: list[tuple[int, bool]] = []
+    for slot, value in enumerate(program.body.results):
+        if slot in apart or program.values[value].origin is Origin.LITERAL:
+            continue
+        if value in inputs or value in returned:
+            out.append((slot, value not in returned))
+        returned.add(value)
     return out
 
 

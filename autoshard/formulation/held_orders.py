@@ -1,15 +1,34 @@
-"""What permutes to and from other orders of the devices hold, as quantities that depend on decisions."""
+"""What outputs that are copied hold, and permutes to and from other orders of the devices, as quantities that depend on
+decisions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from autoshard.costs.memory import returned_again
 from autoshard.formulation.quantities import Quantity
 from autoshard.program.schedule import PROGRAM, Use
 
 if TYPE_CHECKING:
     from autoshard.formulation.lifetimes import Lifetimes, Span
+
+
+def hold_copied_outputs(life: Lifetimes, add: Callable[[str, Quantity, int, Quantity], None]) -> None:
+    """Hold the copies of arrays that are returned and stay all the same; see `costs.memory`."""
+    end = life.points - 1
+    for slot, is_input in returned_again(life.program):
+        value, use = life.program.body.results[slot], Use(PROGRAM, slot)
+        shared = life.shared.get(value, life.nothing) if is_input else life.nothing
+
+        def copied(move: Any, copy: Any) -> Span | None:
+            return (end, end + 1) if move is None and copy is None else None
+
+        held = life.q.lift(copied, life.move(use), shared)
+        link = life.layouts.links.get(use)
+        if link is not None:
+            add(f"a copy for output {slot}", held, value, life.layouts.port(link.target))
 
 
 def hold_other_orders(life: Lifetimes, add: Callable[[str, Quantity, int, Quantity], None]) -> None:

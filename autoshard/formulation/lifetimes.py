@@ -17,7 +17,7 @@ from autoshard.formulation.chosen import ChosenLayouts
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.encode import Encoded
 from autoshard.formulation.held_inputs import hold_inputs, stored_form
-from autoshard.formulation.held_orders import hold_other_orders
+from autoshard.formulation.held_orders import hold_copied_outputs, hold_other_orders
 from autoshard.formulation.quantities import FREE, Quantities, Quantity
 from autoshard.formulation.repeats import Repeats
 from autoshard.program.program import Block, Op, Origin, Program
@@ -367,6 +367,7 @@ class Lifetimes:
             link = self.layouts.links.get(use)
             if link is not None:
                 add(f"{name[link.value]}, resharded for {use}", span, link.value, self.layouts.port(link.target))
+        hold_copied_outputs(self, add)
         hold_other_orders(self, add)
         return out
 

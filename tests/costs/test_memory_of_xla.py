@@ -23,8 +23,8 @@ def peak_of_plan(function: Callable[..., Any], *specs: Any, donate: bool = False
     return plan.memory.peak_bytes
 
 
-def peak_of_xla(function: Callable[..., Any], *specs: Any) -> float:
-    found = jax.jit(function).lower(*specs).compile().memory_analysis()
+def peak_of_xla(function: Callable[..., Any], *specs: Any, donate: bool = False) -> float:
+    found = jax.jit(function, donate_argnums=(0,) if donate else ()).lower(*specs).compile().memory_analysis()
     assert found is not None
     arguments, outputs = found.argument_size_in_bytes, found.output_size_in_bytes
     return arguments + outputs + found.temp_size_in_bytes - found.alias_size_in_bytes
@@ -63,3 +63,31 @@ def test_a_fourier_transform_has_its_result_beside_its_operand() -> None:
 
     complex_array = jax.ShapeDtypeStruct((256, 256), jnp.complex64)
     assert peak_of_plan(f, complex_array) == pytest.approx(peak_of_xla(f, complex_array), rel=0.05)
+
+
+def doubled_twice(x: Any) -> Any:
+    doubled = x * 2.0
+    return doubled, doubled
+
+
+RETURNED = {
+    "an input": lambda x: x,
+    "an input beside its next value": lambda x: (x, x + 1.0),
+    "an input twice": lambda x: (x, x, x + 1.0),
+    "a result twice": doubled_twice,
+}
+
+
+@pytest.mark.parametrize("donate", [False, True], ids=["kept", "donated"])
+@pytest.mark.parametrize("function", RETURNED.values(), ids=RETURNED)
+def test_what_is_returned_and_stays_is_copied(function: Callable[..., Any], donate: bool) -> None:
+    x = f32(256, 256)
+    assert peak_of_plan(function, x, donate=donate) == pytest.approx(peak_of_xla(function, x, donate=donate), rel=1e-3)
+
+
+def test_what_is_returned_in_another_layout_is_no_further_copy() -> None:
+    """Half of the array, and all of it."""
+    pins = [autoshard.Pin("x", '[{"x"}, {}]'), autoshard.Pin("out", "[{}, {}]")]
+    plan = autoshard.plan(lambda x: x, f32(256, 256), mesh={"x": 2}, hardware="tpu_v5e", constraints=pins)
+    assert plan.memory.peak_bytes == 1.5 * ARRAY
+    assert check_plan(plan.to_dict()).findings == ()

@@ -115,6 +115,22 @@ def test_network_and_simulation_say_the_same_bytes_of_donated_state(f: Any, mach
     assert_the_same_bytes(build_model(problem(program, AXES, profile=machine)), 60)
 
 
+def returned_twice(w: Any, m: Any, x: Any) -> Any:
+    """Arrays that are handed back in two places, an input and a result, and read once more."""
+    made = x @ w
+    return made, m, m, made, made.sum() + m.sum()
+
+
+@pytest.mark.parametrize("donated", [(), (1,)], ids=["not donated", "donated"])
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("f", [returned_twice, handed_on])
+def test_network_and_simulation_say_the_same_bytes_of_what_is_copied_to_be_returned(
+    f: Any, machine: str, donated: tuple[int, ...]
+) -> None:
+    program = program_of(f, f32(32, 64), f32(32, 64), f32(16, 32), donate_argnums=donated)
+    assert_the_same_bytes(build_model(problem(program, AXES, profile=machine)), 60)
+
+
 UNEVEN_PINS = {
     "all of the rows": (Pin("w", '[{"x", "y"}, {}]'),),
     "what divides beside what does not": (Pin("w", '[{?}, {"x", ?}]'), Pin("m", '[{"y", ?}, {?}]')),

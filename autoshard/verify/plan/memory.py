@@ -63,12 +63,38 @@ def blocks(lives: Lives) -> list[Block]:
         output = use[0] == PROGRAM_OP
         reader = f"output {graph.output_names[use[1]]}" if output else graph.nodes[use[0]].label
         add(f"{values[way.value].name}, resharded for {reader}", span, way.value, way.end)
+    for slot, v in _copied_outputs(lives):
+        span = (lives.close, lives.close + 1)
+        add(
+            f"{values[v].name}, copied for output {graph.output_names[slot]}",
+            span,
+            v,
+            flow.uses[PROGRAM_OP, slot, -1].end,
+        )
     for permute in permutes(flow):
         span = _during(lives, permute)
         if span is not None:
             way = "from" if permute.where == "input" else "in"
             label = permute.label.removesuffix(" to its order of devices").removesuffix(" from its order of devices")
             add(f"{label}, {way} its order of devices", span, permute.value, permute.held)
+    return out
+
+
+def _copied_outputs(lives: Lives) -> list[tuple[int, int]]:
+    """Outputs, and their values, whose array stays where it is: inputs that are not donated, and what an earlier output
+    returns. XLA returns copies of those that do not move.
+    """
+    flow, out, earlier = lives.flow, [], set[int]()
+    graph = flow.graph
+    elsewhere = {permute.index for permute in permutes(flow) if permute.where == "output"} | {*graph.host_outputs}
+    staying = {v for k, v in enumerate(graph.body.args) if k not in graph.donated and k not in graph.host_inputs}
+    for slot, v in enumerate(graph.body.results):
+        if slot in elsewhere or graph.values[v].is_literal:
+            continue
+        moved = (PROGRAM_OP, slot, -1) in lives.private or (v not in earlier and v in lives.shared)
+        if v in (staying | earlier) and not moved:
+            out.append((slot, v))
+        earlier.add(v)
     return out
 
 
