@@ -225,13 +225,10 @@ def holdings(program: Program, schedule: Schedule, liveness: Liveness, tile: Til
     for slot, is_input in returned_again(program):
         value, use = program.body.results[slot], Use(PROGRAM, slot)
         if use not in live.private and not (is_input and value in live.shared):
-            span = (live.points - 1, live.points)
-            add(
-                f"{program.values[value].name}, copied for output {program.output_names[slot]}",
-                span,
-                value,
-                schedule.uses[use].target,
-            )
+            span, reshard = (live.points - 1, live.points), schedule.uses.get(use)
+            form = schedule.definitions[value] if reshard is None else reshard.target
+            label = f"{program.values[value].name}, copied for output {program.output_names[slot]}"
+            add(label, span, value, form)
     for order in program.orders:
         _add_order(program, schedule, live, order, add)
     return out
