@@ -51,8 +51,7 @@ _FLOP_PER_ELEMENT: Final[Mapping[str, float]] = {
         (90.0, "bessel_i0e bessel_i1e"),
         (210.0, "zeta"),
         (230.0, "igamma igammac"),
-        (410.0, "polygamma"),
-        (430.0, "regularized_incomplete_beta"),
+        (430.0, "polygamma regularized_incomplete_beta"),
         (450.0, "igamma_grad_a"),
     )
     for kind in kinds.split()
@@ -212,16 +211,8 @@ def flop(op: Node, placed: Placed, graph: Graph) -> float:
     per_pair = 2.0
     if kind in (*MATRIX_KINDS, *_FACTORS, *_SOLVES) and graph.values[op.operands[0]].dtype.startswith("complex"):
         per_pair = 8.0  # four products and four sums of real numbers
-    if kind == "dot_general":
-        return per_pair * prod(n)
-    if kind.startswith("ragged_dot"):
-        # a row is in one group: a group is no loop of the work, be it in the right side or, of gradients, in the result
-        rows, others, made = ({f for d in t for f in d} for t in (*rule.operands[:2], rule.results[0]))
-        return per_pair * _block(rows | (others & made), n)
-    if kind == "conv_general_dilated":
-        features = {f for d in rule.operands[1] for f in d} & {f for d in rule.results[0] for f in d}
-        pairs = _block(rule.results[0], n) * _block(rule.operands[1], n) / max(1.0, _block(features, n))
-        return per_pair * pairs * taps_that_meet(op)
+    if kind in MATRIX_KINDS:
+        return per_pair * _pairs(op, rule, n)
     if kind == "fft":
         kinds = [graph.values[v].dtype.startswith("complex") for v in (*op.operands, *op.results)]
         length = prod(op.attrs.get("window") or (1,))
@@ -236,25 +227,37 @@ def flop(op: Node, placed: Placed, graph: Graph) -> float:
         return sum(_block(t, n) for t in rule.operands)
     if kind.startswith("scatter"):
         return _block(rule.operands[2], n)
-    first: tuple[int, ...] = graph.values[op.operands[0]].shape if op.operands else ()
     if kind in ("sort", "top_k", "approx_top_k"):
         ordered = prod(rule.sizes[f] for f in {f for d in rule.operands[0] for f in d} & rule.uncut)
         return _block(rule.operands[0], n) * max(1, ceil(log2(max(2, ordered))))
-    if kind == "triangular_solve":
-        return per_pair / 2 * _block(rule.results[0], n) * first[len(first) - 1]
     if kind in _FACTORS or kind in _SOLVES:
-        matrices = _block(rule.operands[0], n) / max(1, prod(first[-2:]))
-        return (
-            per_pair / 2 * matrices * _matrix_flop(kind, *_sides(first), _sides(graph.values[op.results[0]].shape)[1])
-        )
+        return per_pair / 2 * _linalg_flop(op, rule, n, graph)
     if kind in _COPIES:
         return 0.0
     return sum(_block(t, n) for t in rule.results) * _FLOP_PER_ELEMENT.get(kind, 1.0)
 
 
-def _sides(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Rows and columns of each matrix of an array; of a batch of vectors their length is the latter."""
-    return (1, 1, *shape)[-2], (1, 1, *shape)[-1]
+def _pairs(op: Node, rule: Rule, n: list[int]) -> float:
+    """Multiply-adds of a matmul or a convolution on one device."""
+    if op.kind == "dot_general":
+        return prod(n)
+    if op.kind.startswith("ragged_dot"):
+        # a row is in one group: a group is no loop of the work, be it in the right side or, of gradients, in the result
+        rows, others, made = ({f for d in t for f in d} for t in (*rule.operands[:2], rule.results[0]))
+        return _block(rows | (others & made), n)
+    features = {f for d in rule.operands[1] for f in d} & {f for d in rule.results[0] for f in d}
+    per_channel = _block(rule.operands[1], n) / max(1.0, _block(features, n))
+    return _block(rule.results[0], n) * per_channel * taps_that_meet(op)
+
+
+def _linalg_flop(op: Node, rule: Rule, n: list[int], graph: Graph) -> float:
+    """FLOP of real factorisations and solves on one device, which has whole matrices."""
+    rows, columns = (1, 1, *graph.values[op.operands[0]].shape)[-2:]
+    if op.kind == "triangular_solve":
+        return _block(rule.results[0], n) * columns
+    made = (1, *graph.values[op.results[0]].shape)[-1]
+    matrices = _block(rule.operands[0], n) / max(1, rows * columns)
+    return matrices * _matrix_flop(op.kind, rows, columns, made)
 
 
 def _matrix_flop(kind: str, m: int, n: int, made: int) -> float:
@@ -263,10 +266,9 @@ def _matrix_flop(kind: str, m: int, n: int, made: int) -> float:
         return _FACTORS[kind] * m * n * min(m, n)
     k = min(m, n)
     eliminated = m * n * k - k**3 / 3
-    if kind == "lu":
-        return eliminated
     orthogonal = 4 * (m * made * k + k**3 / 3) - 2 * k * k * (m + made)
-    return (0.0 if kind == "householder_product" else 2 * eliminated) + (0.0 if kind == "geqrf" else orthogonal)
+    first = {"householder_product": 0.0, "lu": eliminated}.get(kind, 2 * eliminated)
+    return first + (0.0 if kind in ("lu", "geqrf") else orthogonal)
 
 
 def taps_that_meet(op: Node) -> float:
