@@ -285,4 +285,4 @@ def test_settings_by_which_jax_traces_have_plans_of_their_own(counted: list[Any]
     with jax.default_matmul_precision("highest"):
         assert "HIGHEST" in planned.lower(x).as_text()
     assert "HIGHEST" not in planned.lower(x).as_text()
-    assert len(counted) == 2  # the plan of another precision is kept: the types are the same
+    assert len(counted) == 3  # matmuls of another precision move other bytes on machines as their compiler runs them
