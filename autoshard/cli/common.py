@@ -13,7 +13,6 @@ import typer
 
 from autoshard.cli.process import drop_output
 from autoshard.errors import AutoshardError, InputError
-from autoshard.sharding.axis import MOST_DIGITS
 
 if TYPE_CHECKING:
     from autoshard.config.load import Config
@@ -136,6 +135,10 @@ def limit_option(text: str | None) -> float | None:
         return None if text is None else seconds(number_or_text(text))
     except InputError as error:
         raise InputError(f"--time-limit: {error}") from None
+
+
+MOST_DIGITS = 40
+"""Longer sizes of axes are not read: Python refuses numbers of thousands of digits."""
 
 
 def is_size(text: str) -> bool:

@@ -23,7 +23,6 @@ from autoshard.constraints.kind import Kind
 from autoshard.constraints.memory_limit import LimitSection
 from autoshard.errors import InputError
 from autoshard.search_options import ACCEPTED_GAP
-from autoshard.sharding.axis import MOST_DIGITS
 from autoshard.units import memory_amount, seconds
 
 DTYPES = (
@@ -195,7 +194,7 @@ def parse_leaf(leaf: Any, path: tuple[str | int, ...] = ()) -> tuple[tuple[int, 
         if match is None:
             raise SpecError(f"cannot read {leaf!r}; write it like float32[8,128]", path)
         dims = [d.strip() for d in match["shape"].split(",")] if match["shape"].strip() else []
-        shape: list[Any] = [int(d) if re.fullmatch(rf"-?\d{{1,{MOST_DIGITS}}}", d) else d for d in dims]
+        shape: list[Any] = [int(d) if re.fullmatch(r"-?\d{1,40}", d) else d for d in dims]
         dtype, shape_path, dtype_path = match["dtype"], path, path
     else:
         shape, dtype = leaf["shape"], leaf.get("dtype", "float32")
@@ -203,7 +202,7 @@ def parse_leaf(leaf: Any, path: tuple[str | int, ...] = ()) -> tuple[tuple[int, 
     if not isinstance(shape, list):
         raise SpecError(f"a shape is a list of sizes, such as [8, 128], found {shape!r}", shape_path)
     for size in shape:
-        if isinstance(size, bool) or not isinstance(size, int) or not 0 < size < 10**MOST_DIGITS:
+        if isinstance(size, bool) or not isinstance(size, int) or not 0 < size < 2**62:
             raise SpecError(f"sizes are positive whole numbers, found {size!r} in the shape {shape}", shape_path)
     if dtype not in DTYPES:
         raise SpecError(f"unknown dtype {dtype!r}; {listing(str(dtype), DTYPES)}", dtype_path)

@@ -21,10 +21,8 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 
 from autoshard.program.program import Op, Origin, Program
-from autoshard.sharding.axis import MOST_DIGITS
 
-_NUMBER = rf"\d{{1,{MOST_DIGITS}}}"
-_LINE = re.compile(rf"^(?P<file>[^@]*[^/@:]):(?P<line>{_NUMBER})(?:-(?P<last>{_NUMBER}))?(?:/(?P<kind>[^/]+))?$")
+_LINE = re.compile(r"^(?P<file>[^@]*[^/@:]):(?P<line>\d{1,18})(?:-(?P<last>\d{1,18}))?(?:/(?P<kind>[^/]+))?$")
 _SOURCE = re.compile(r"^(?P<file>.*?):(?P<line>\d+)\b")
 _HERE = re.compile(r"^(\.{1,2}/)+")
 _SCOPE = "scope:"

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from autoshard.errors import ShardingError
 
 MOST_DIGITS = 18
-"""Longer numbers are read nowhere in texts: no mesh has so many devices, no array such a size, and Python refuses
-those of thousands of digits. (The cost models and the reader of contest files, which see no shardings, have their own.)
-"""
+"""Longer numbers are not read: no mesh has so many devices, and Python refuses numbers of thousands of digits."""
 _TEXT = re.compile(r'^"?(?P<name>[^":]+)"?(?::\((?P<pre>\d+)\)(?P<size>\d+))?$')
 
 

@@ -7,10 +7,9 @@ from math import prod
 from numbers import Integral
 
 from autoshard.errors import ShardingError
-from autoshard.sharding.axis import MOST_DIGITS, AxisRef
+from autoshard.sharding.axis import AxisRef
 
-_ID = rf"\d{{1,{MOST_DIGITS}}}"
-_AXIS = rf'"[^"\[\]]+"={_ID}'
+_AXIS, _ID = r'"[^"\[\]]+"=\d{1,40}', r"\d{1,40}"  # Python refuses numbers of thousands of digits
 _TEXT = re.compile(
     rf"<\[(?P<axes>(?:{_AXIS}(?:, *{_AXIS})*)?)\](?:, device_ids=\[(?P<ids>(?:{_ID}(?:, *{_ID})*)?)\])?>"
 )
