@@ -327,11 +327,12 @@ def _work(program: Program, schedule: Schedule, fusion: Fusion, machine: Machine
         # The body of a user's shard_map is local already; every one of its tensors counts as held in memory.
         inner = list(_inside(op.regions[0], times[op.id], trips))
         tensors = {v for o, _ in inner for v in (*o.operands, *o.results)}
+        devices = devices_apart(op)
         written = Fusion(fusion.materialised | {v for v in tensors if program.values[v].origin is not Origin.LITERAL})
         for body_op, weight in inner:
             if body_op.rule is not None and "collective" not in body_op.attrs:
                 shards = np.ones((1, len(body_op.rule.factor_sizes)), np.int64)
-                add(body_op, shards, written, weight, devices_apart(op))
+                add(body_op, shards, written, weight, devices)
     return _Work(matmul, totals["vector"], batched, totals["bytes"], totals["program"])
 
 

@@ -278,8 +278,8 @@ class Lifetimes:
 
                 def until(shared: Span | None, move: Any, r: Span, start: int = start) -> Span | None:
                     # both depend on the same decisions, but one of them may have become a node of its own
-                    to_the_end = shared is None or (move is not None and move[4])
-                    stop = r[1] + 1 if shared is None or to_the_end else shared[0] + 1
+                    last = r[1] if shared is None or (move is not None and move[4]) else shared[0]
+                    stop = last + 1
                     return (start + 1, stop) if start + 1 < stop else None
 
                 copied = self.shared.get(arg, self.nothing)

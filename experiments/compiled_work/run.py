@@ -25,14 +25,14 @@ from typing import Any
 
 import numpy as np
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1]))
-
-from autoshard.calibrate import amounts as amounts_of  # noqa: E402
-from autoshard.calibrate.amounts import AMOUNTS  # noqa: E402
-
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from choices import names_of  # noqa: E402
+from choices import names_of
+
+from autoshard.calibrate import amounts as amounts_of
+from autoshard.calibrate.amounts import AMOUNTS
+
+HERE = Path(__file__).resolve().parent
 
 ROWS = HERE / "rows.csv"
 CHIPS = ("tpu_v5e", "tpu_v5p", "tpu_v6e")
