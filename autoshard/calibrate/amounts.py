@@ -25,10 +25,11 @@ from autoshard.program.program import Program
 
 FLOP: Final[Sequence[str]] = (
     "bf16_flop", "f32_flop", "spilled_f32_flop", "updated_bf16_flop", "updated_f32_flop", "attention_flop",
-    "attention_f32_flop", "convolution_flop",
+    "attention_f32_flop", "convolution_flop", "f32_high_flop", "f32_highest_flop",
 )  # fmt: skip
-"""Of matmuls by type, apart from float32 ones neither of whose operands stays on the chip and from those where an
-update is fused with the gradient that they make; of attention's matmuls, whose bytes count too; of convolutions.
+"""Of matmuls by type and precision, apart from float32 ones neither of whose operands stays on the chip and from those
+where an update is fused with the gradient that they make; of attention's matmuls, whose bytes count too; of
+convolutions.
 """
 BYTES: Final[Sequence[str]] = ("attention_bytes", "scores_bytes", "elementwise_bytes", "reduced_bytes", "update_bytes")
 SHARED_BYTES: Final = "matmul_memory_bytes"
@@ -51,13 +52,14 @@ _AS_IT_IS: Final = "turned"
 
 SHARES: Final[Sequence[str]] = (
     "bf16", "f32", "spilled_f32", "updated_bf16", "updated_f32", "convolution", "attention_peak", "matmul_memory",
-    "cached_memory",
+    "cached_memory", "f32_high", "f32_highest",
 )  # fmt: skip
 """Numbers that divide; all others multiply."""
 USUAL: Final[Mapping[str, float]] = {
     "bf16": 0.8, "f32": 0.6, "spilled_f32": 0.6, "updated_bf16": 0.8, "updated_f32": 0.6, "convolution": 0.9,
     "attention_peak": 0.2, "attention": 3.0, "scores": 1.0, "matmul_memory": 0.7, "cached_memory": 0.7,
-    "elementwise": 0.2, "reduced": 0.7, "update": 0.7, "written": 1.0, "start": 1.0,
+    "f32_high": 0.8, "f32_highest": 0.8, "elementwise": 0.2, "reduced": 0.7, "update": 0.7, "written": 1.0,
+    "start": 1.0,
 }  # fmt: skip
 """What a number is taken for where no program tells."""
 START_S: Final = 4e-6
@@ -106,7 +108,7 @@ def amounts(program: Program, machine: Machine) -> dict[str, float]:
             total[CACHED if large else SHARED_BYTES] += moved
         else:
             spilled = bool(spills(op, program, sizes, machine.profile.memory)[0])
-            if kind is WorkKind.UPDATED and not spilled:
+            if kind is WorkKind.UPDATED and not spilled and f"updated_{family}_flop" in total:
                 family = f"updated_{family}"
             elif spilled and f"spilled_{family}_flop" in total:
                 family = f"spilled_{family}"
@@ -129,6 +131,7 @@ def parts(row: Mapping[str, float], machine: Machine, memory: float, *, fused_up
         return row.get(column, 0.0) / machine.flops_per_s(dtype)
 
     out = {"bf16": at_peak("bf16_flop", "bfloat16"), "f32": at_peak("f32_flop", "float32")}
+    out |= {f"f32_{asked}": at_peak(f"f32_{asked}_flop", f"float32_{asked}") for asked in ("high", "highest")}
     for family, dtype in (("bf16", "bfloat16"), ("f32", "float32")):
         for told_apart in (f"updated_{family}", f"spilled_{family}"):
             name = told_apart if fused_updates else family

@@ -18,10 +18,13 @@ from autoshard.errors import UnsupportedError
 from autoshard.frontends.jax.function import trace
 from autoshard.simulation.compiled import first_lines
 
-LEFT_OUT: Final = ("few_queries", "four_queries", "mlp_f32_short", "mlp_bf16_short", "convs_plain", "convs_strided")
+LEFT_OUT: Final = (
+    "few_queries", "four_queries", "mlp_f32_short", "mlp_bf16_short", "convs_plain", "convs_strided", "mlp_grads_high",
+    "mlp_grads_highest",
+)  # fmt: skip
 """XLA turns whole caches around for the attention of a token on GPUs, six times the bytes that it has to read: that is
 counted without a number (`costs/turned.py`). The short MLPs are about updates that are fused with matmuls; on GPUs none
-are. The last two came after GPUs had been measured."""
+are. The last four came after GPUs had been measured."""
 
 OWN: Final = (
     "bf16", "f32", "convolution", "attention_peak", "attention", "scores", "matmul_memory", "elementwise", "reduced",

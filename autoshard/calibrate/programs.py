@@ -67,12 +67,13 @@ def block(tokens: int, width: int, hidden: int, vocab: int, dtype: Any = jnp.bfl
     return step, (state, of(tokens, width, dtype=dtype)), (0,) if updates else ()
 
 
-def mlp_gradients(tokens: int, width: int, hidden: int, dtype: Any) -> Built:
+def mlp_gradients(tokens: int, width: int, hidden: int, dtype: Any, precision: str | None = None) -> Built:
     """A matmul to a hidden layer, relu and a matmul back: the gradients of all of it, handed out and not applied."""
 
     def loss(ws: Any, x: jax.Array) -> jax.Array:
         up, down = (w.astype(x.dtype) for w in ws)
-        return jnp.mean(jnp.square((jax.nn.relu(x @ up) @ down).astype(jnp.float32)))
+        hidden = jax.nn.relu(jnp.matmul(x, up, precision=precision))
+        return jnp.mean(jnp.square(jnp.matmul(hidden, down, precision=precision).astype(jnp.float32)))
 
     weights = of(width, hidden, dtype=jnp.float32), of(hidden, width, dtype=jnp.float32)
     return jax.value_and_grad(loss), (weights, of(tokens, width, dtype=dtype)), ()
@@ -156,6 +157,8 @@ PROGRAMS: dict[str, Callable[[], Built]] = {
     "grads_f32": lambda: block(2048, 4096, 4096, 4096, jnp.float32, updates=False),
     "mlp_grads_f32": lambda: mlp_gradients(2048, 4096, 16384, jnp.float32),
     "mlp_grads_bf16": lambda: mlp_gradients(2048, 4096, 16384, jnp.bfloat16),
+    "mlp_grads_high": lambda: mlp_gradients(2048, 4096, 16384, jnp.float32, "high"),
+    "mlp_grads_highest": lambda: mlp_gradients(2048, 4096, 16384, jnp.float32, "highest"),
     "adam": update,
     "few_rows": lambda: few_rows(32, 6144, 8192, 3),
     "few_queries": lambda: few_queries(48, 2048, 4, 6, 128, 3),

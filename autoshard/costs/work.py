@@ -54,13 +54,16 @@ def is_update(op: Op) -> bool:
 def dtype_of_work(op: Op, program: Program) -> str:
     """The type that an op computes with: that of its first operand; of kernels the first one that is no integer.
 
-    Of a matmul the type of both operands to which the other one is converted: a fraction, then the longer one.
+    Of a matmul the type of both operands to which the other one is converted: a fraction, then the longer one; with
+    the precision that it asks for where that is float32 (`costmodels.families`).
     """
     dtypes = [program.type_of(v).dtype for v in (*op.operands, *op.results)]
     if "work" in op.attrs:
         return next((d for d in dtypes if is_inexact(d)), dtypes[0])
     if op.kind in MATMUL_KINDS:
-        return max(dtypes[:2], key=lambda dtype: (is_inexact(dtype), dtype_bytes(dtype)))
+        taken = max(dtypes[:2], key=lambda dtype: (is_inexact(dtype), dtype_bytes(dtype)))
+        asked = op.attrs.get("precision")
+        return f"float32_{asked}" if asked and taken in ("float32", "complex64") else taken
     return dtypes[0]
 
 

@@ -150,10 +150,10 @@ class Worker:
         """dtype -> FLOP of matmuls in it."""
         if instruction.opcode in _MATRIX:
             dtype, flop = matmul_flop(instruction, within)
-            return {dtype: flop}
+            return {at_precision(dtype, instruction): flop}
         if instruction.opcode == "custom-call":
             dtype, flop = library_flop(instruction, within)
-            return {dtype: flop} if flop else {}
+            return {at_precision(dtype, instruction): flop} if flop else {}
         total: dict[str, float] = {}
         if instruction.opcode in (*FUSIONS, "call"):
             for name in instruction.called:
@@ -296,6 +296,13 @@ def _updated(root: Instruction, within: Computation) -> float | None:
         return None
     part = within.instructions.get(seen.operands[at])
     return None if part is None else float(sum(a.bytes for a in part.arrays))
+
+
+def at_precision(dtype: str, instruction: Instruction) -> str:
+    """The type whose rate a matmul runs at: float32 with the higher precision that its operands ask for."""
+    told = re.search(r'operand_precision"?[=:][{\[]([^}\]]*)', instruction.rest)
+    asked = re.findall(r"highest|high", told[1].lower()) if told and dtype == "float32" else []
+    return f"{dtype}_{max(asked, key=len)}" if asked else dtype
 
 
 def matmul_flop(instruction: Instruction, within: Computation) -> tuple[str, float]:

@@ -43,14 +43,14 @@ MEMORY = 0.85
 COLUMNS: Sequence[str] = ("program", "chip", "compiler", "seconds", "matmul_s", "cycles_s", "compile_s", *AMOUNTS)
 OWN: Sequence[str] = (
     "bf16", "f32", "spilled_f32", "updated_bf16", "updated_f32", "convolution", "attention_peak", "attention",
-    "matmul_memory", "cached_memory",
+    "matmul_memory", "cached_memory", "f32_high", "f32_highest",
 )  # fmt: skip
 """Numbers that each chip has for itself; `COMMON` ones are facts of the compiler, whatever the chip. What is done to
 attention's scores beside its matmuls counts with these, and matmuls take no time to start.
 """
-IMAGES = "convolution"
-"""The number that is fitted after all others."""
-ALONE = ("convs_plain", "convs_strided")
+LAST = ("convolution", "f32_high", "f32_highest")
+"""Numbers that are fitted after all others: of convolutions, and of float32 matmuls in several passes."""
+ALONE = ("convs_plain", "convs_strided", "mlp_grads_high", "mlp_grads_highest")
 """Programs that no other number is fitted to."""
 COMMON: Sequence[str] = ("elementwise", "reduced", "update")
 MOST = 0.95
@@ -145,6 +145,7 @@ def fit(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
 
     Convolutions have theirs last, of all programs with convolutions; those with nothing else count there alone, since
     what is fused to convolutions would weigh more than in all other programs. One that is far off counts little.
+    Matmuls of a higher precision have theirs last, too.
     """
     most = {**dict.fromkeys(amounts_of.SHARES, MOST), "matmul_memory": MEMORY, "cached_memory": MEMORY}
     measured = {
@@ -153,17 +154,17 @@ def fit(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     whole = [one for (program, _), one in measured.items() if program not in ALONE]
     numbers = amounts_of.fit(whole, OWN, COMMON, most=most)
     for chip, known in numbers.items():
-        known[IMAGES] = _share_of_convolutions(
-            [one for one in measured.values() if one.chip == chip and one.parts[IMAGES] > 0], known
-        )
+        for number in LAST:
+            bearing = [one for one in measured.values() if one.chip == chip and one.parts[number] > 0]
+            known[number] = _share_alone(number, bearing, known) if bearing else amounts_of.USUAL[number]
     return numbers
 
 
-def _share_of_convolutions(programs: Sequence[amounts_of.Measured], known: Mapping[str, float]) -> float:
+def _share_alone(number: str, programs: Sequence[amounts_of.Measured], known: Mapping[str, float]) -> float:
     from scipy.optimize import least_squares
 
     def errors(x: np.ndarray) -> np.ndarray:
-        numbers = {**known, IMAGES: float(np.exp(x[0]))}
+        numbers = {**known, number: float(np.exp(x[0]))}
         return np.array([np.log(amounts_of.seconds(one.parts, numbers) / one.seconds) / 0.1 for one in programs])
 
     bounds = (np.log(0.02), np.log(MOST))

@@ -5,7 +5,7 @@ from schedules import line, program
 
 from autoshard.errors import InputError
 from autoshard.simulation.scheduled import read_module
-from autoshard.simulation.work import matmul_flop
+from autoshard.simulation.work import at_precision, matmul_flop
 
 
 def test_text_that_is_no_hlo_is_refused():
@@ -58,3 +58,24 @@ def test_flop_of_matmuls_and_convolutions_leave_out_zeros(lhs, rhs, out, attribu
     )
     main = module.computations["main"]
     assert matmul_flop(main.root, main) == ("float32", flop)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "attributes", "rate"),
+    [
+        ("f32", "convolution(%l, %r), dim_labels=bf_io->bf, operand_precision={high,high}", "float32_high"),
+        ("f32", "convolution(%l, %r), dim_labels=bf_io->bf, operand_precision={highest,high}", "float32_highest"),
+        ("f32", "convolution(%l, %r), dim_labels=bf_io->bf", "float32"),
+        ("bf16", "convolution(%l, %r), dim_labels=bf_io->bf, operand_precision={highest,highest}", "bfloat16"),
+        (
+            "f32",
+            'custom-call(%l, %r), custom_call_target="__cublas$gemm", backend_config={"gemm_backend_config":'
+            '{"precision_config":{"operand_precision":["HIGHEST","HIGHEST"]}}}',
+            "float32_highest",
+        ),
+    ],
+)
+def test_a_matmul_has_the_rate_of_the_precision_that_its_operands_ask_for(dtype, attributes, rate):
+    arrays = [line(name, f"{dtype}[8,8]", f"parameter({n})") for n, name in enumerate("lr")]
+    main = read_module(program(*arrays, line("c", f"{dtype}[8,8]", attributes, root=True))).computations["main"]
+    assert at_precision({"f32": "float32", "bf16": "bfloat16"}[dtype], main.root) == rate

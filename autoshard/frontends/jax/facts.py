@@ -19,6 +19,12 @@ from autoshard.program.types import TensorType
 
 _ROUND = ("None", "DEFAULT", "BF16_BF16_F32", "BF16_BF16_BF16")
 """Precisions of matmuls at which the matrix unit of a TPU takes bfloat16, as JAX's objects write themselves."""
+_SPEEDS = {
+    "HIGH": "high", "BF16_BF16_F32_X3": "high", "TF32_TF32_F32": "high", "TF32_TF32_F32_X3": "highest",
+    "HIGHEST": "highest", "BF16_BF16_F32_X6": "highest", "BF16_BF16_F32_X9": "highest", "F32_F32_F32": "highest",
+}  # fmt: skip
+"""Precisions at which float32 is multiplied in several passes, or outside of the matrix unit, by the rate they have."""
+_TAKES_PRECISION = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general")
 
 CALLS = {
     "jit": ("jaxpr",),
@@ -152,13 +158,17 @@ _UNKNOWN_COLLECTIVES = frozenset({"pgather", "all_gather_reduced", "pbroadcast",
 
 def attrs_of(kind: str, params: dict[str, Any], where: str) -> dict[str, Any]:
     """What is known of an op beside its kind: of a collective `collective_attrs`; of a matmul or a convolution
-    ``full_precision``, where it is asked not to round its operands to bfloat16.
+    ``full_precision``, where it is asked not to round its operands to bfloat16, and the ``precision`` (``high`` or
+    ``highest``) that says how fast it runs then.
     """
-    if kind not in ("dot_general", "conv_general_dilated"):
+    if kind not in _TAKES_PRECISION:
         return collective_attrs(kind, params, where)
     asked = params.get("precision")
-    rounds = all(str(p) in _ROUND for p in (asked if isinstance(asked, tuple) else (asked,)))
-    return {} if rounds else {"full_precision": True}
+    names = [str(p) for p in (asked if isinstance(asked, tuple) else (asked,))]
+    if all(name in _ROUND for name in names):
+        return {}
+    speed = max((_SPEEDS[name] for name in names if name in _SPEEDS), key=len, default=None)
+    return {"full_precision": True, **({} if speed is None else {"precision": speed})}
 
 
 def collective_attrs(kind: str, params: dict[str, Any], where: str) -> dict[str, Any]:

@@ -74,10 +74,9 @@ def computes_with(op: Node, graph: Graph) -> str:
     if "work" in op.attrs:
         return next((t.dtype for t in types if t.is_inexact), types[0].dtype)
     if op.kind in MATRIX_KINDS:
-        left, right = types[:2]
-        if left.is_inexact != right.is_inexact:
-            return left.dtype if left.is_inexact else right.dtype
-        return right.dtype if element_bytes(right.dtype) > element_bytes(left.dtype) else left.dtype
+        both = max(types[:2], key=lambda t: (t.is_inexact, element_bytes(t.dtype)))
+        passes = op.attrs.get("precision") if both.dtype in ("float32", "complex64") else None
+        return f"float32_{passes}" if passes else both.dtype
     return types[0].dtype
 
 
