@@ -19,6 +19,7 @@ from autoshard.costs.channels import share_of_unit
 from autoshard.costs.kinds import work_kinds
 from autoshard.costs.price import multiplicities
 from autoshard.costs.roofline import exceeds_chip, local_bytes, result_bytes, spills
+from autoshard.costs.through import READERS, read_through, through_bytes
 from autoshard.costs.turned import read_again_bytes
 from autoshard.costs.work import dtype_of_work, is_matmul, local_flops, local_sizes
 from autoshard.program.program import Program
@@ -79,6 +80,7 @@ def amounts(program: Program, machine: Machine) -> dict[str, float]:
     if sector:
         total[TURNED] = 0.0
     fused, times, kinds = fusion.analyse(program), multiplicities(program), work_kinds(program)
+    through = read_through(program, fused)
     for op, _ in program.walk():
         if op.rule is None:
             continue
@@ -87,6 +89,8 @@ def amounts(program: Program, machine: Machine) -> dict[str, float]:
         moved = float(local_bytes(op, program, sizes, fused)[0]) * times[op.id]
         if f"{kind}_bytes" in BYTES:
             total[f"{kind}_bytes"] += moved
+        if kind in READERS:
+            moved += float(through_bytes(op, program, sizes, through)[0]) * times[op.id]
         if sector and op.kind == "transpose":
             total[TURNED] += float(read_again_bytes(op, program, sizes, sector)[0]) * times[op.id]
         if not is_matmul(op):

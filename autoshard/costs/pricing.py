@@ -8,7 +8,10 @@ from numpy.typing import ArrayLike
 
 from autoshard.costmodels.compiled import WorkKind
 from autoshard.costmodels.machine import AxisPart, Machine
+from autoshard.costs.copied import copies_of_inputs
+from autoshard.costs.fusion import Fusion
 from autoshard.costs.kinds import work_kinds
+from autoshard.costs.through import read_through
 from autoshard.costs.tiles import scatters_tiles
 from autoshard.costs.travel import Travel, Travels
 from autoshard.program.program import Op, Program
@@ -34,6 +37,8 @@ class StepPrices:
     _kinds: tuple[Program, Mapping[int, WorkKind]] | None = None  # of the ops of a program
     _travels: Travels | None = None  # of the values of a program
     _updated: tuple[Program, frozenset[int]] | None = None  # values of a program that are written in place
+    _copied: tuple[Program, Mapping[int, float]] | None = None  # of inputs that a program writes in part
+    _through: tuple[Program, Fusion, Mapping[int, float]] | None = None  # of values of a program that matmuls take
     _bodies: dict[tuple[int, int], tuple[Op, float]] = field(default_factory=dict)
 
     def of_body(self, op: Op, trips: int, work_out: Callable[[], float]) -> float:
@@ -57,6 +62,22 @@ class StepPrices:
             made = (op.results for op, _ in program.walk() if op.kind == "dynamic_update_slice")
             self._updated = (program, frozenset(v for results in made for v in results))
         return self._updated[1]
+
+    def copied(self, program: Program) -> Mapping[int, float]:
+        """Op -> the copies of an input for which an execution of it stands (`costs.copied`)."""
+        if self._copied is None or self._copied[0] is not program:
+            self._copied = (program, copies_of_inputs(program))
+        return self._copied[1]
+
+    def through(self, program: Program, fusion: Fusion) -> Mapping[int, float]:
+        """Value that is not in memory -> bytes that are read for an element of it (`costs.through`); empty where prices
+        do not tell matmuls apart from what fuses with them.
+        """
+        if self.machine.profile.compiled_work is None:
+            return {}
+        if self._through is None or self._through[0] is not program or self._through[1] is not fusion:
+            self._through = (program, fusion, read_through(program, fusion))
+        return self._through[2]
 
     def travel(self, value: int, op: int, program: Program, as_used: bool = False) -> Travel:
         """What steps carry of a value around an op (the op's id, or `PROGRAM` for all its uses); see `Travels.of`."""

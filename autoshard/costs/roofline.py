@@ -8,8 +8,10 @@ import numpy as np
 from autoshard.costmodels.compiled import CACHED_ON_CHIP, WorkKind
 from autoshard.costmodels.profile import Memory
 from autoshard.costs.channels import share_of_unit
+from autoshard.costs.copied import copied_s
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.pricing import StepPrices
+from autoshard.costs.through import READERS, through_bytes
 from autoshard.costs.turned import caches_s, turned_s
 from autoshard.costs.work import (
     MATMUL,
@@ -40,6 +42,8 @@ def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, pri
     unit, made = (MATMUL, result_bytes(op, program, sizes)) if is_matmul(op) else (VECTOR, 0.0)
     dtype = dtype_of_work(op, program)
     kind = prices.kind_of(op, program)
+    if kind in READERS:
+        moved = moved + through_bytes(op, program, sizes, prices.through(program, fusion))
     if kind is WorkKind.CONVOLUTION and prices.pads_channels:
         flops = flops / share_of_unit(rule, sizes, prices.machine.profile.matmul_tile)
 
@@ -57,6 +61,8 @@ def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, pri
         seconds = np.where(brought, as_kind(WorkKind.MATMUL), seconds)
         seconds = seconds + caches_s(op, program, sizes, prices.machine, prices.updated(program))
     seconds = seconds + turned_s(op, program, sizes, prices.machine)
+    if copies := prices.copied(program).get(op.id):
+        seconds = seconds + copied_s(op, program, sizes, copies, prices.machine)
     if "work" not in op.attrs:
         return seconds
     beside = np.asarray(prices.machine.compute_s(kernel_vector_flops(op, sizes), 0.0 * moved, dtype, VECTOR))

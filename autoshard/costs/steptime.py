@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from autoshard.costmodels.machine import AxisPart, Machine
+from autoshard.costs.copied import copied_bytes
 from autoshard.costs.critical import Role, matmul_order
 from autoshard.costs.exposure import hidden_share, link_work
 from autoshard.costs.fusion import Fusion
@@ -307,6 +308,8 @@ def _work(program: Program, schedule: Schedule, fusion: Fusion, machine: Machine
         flop = float(local_flops(op, program, sizes)[0]) * weight
         crossing = 1.0 if compiled is None else compiled.traffic(prices.kind_of(op, program))
         totals["bytes"] += float(local_bytes(op, program, sizes, written)[0]) * weight * crossing
+        if copies := prices.copied(program).get(op.id):
+            totals["bytes"] += float(copied_bytes(op, program, sizes, copies)[0]) * weight
         totals["vector"] += float(kernel_vector_flops(op, sizes)[0]) * weight
         if is_matmul(op):
             dtype = dtype_of_work(op, program)

@@ -142,7 +142,8 @@ def price_nodes(
     trips: int = 1,
 ) -> None:
     """Set the seconds of every placement on the op nodes, multiplied by the node's weight."""
-    ops, updated = program.ops, prices.updated(program)
+    ops, updated, copied = program.ops, prices.updated(program), prices.copied(program)
+    through = prices.through(program, fusion)
     cache: dict[object, np.ndarray] = {}
     for node in collected.nodes:
         if node.kind is NodeKind.BOUNDARY and node.op is not None:
@@ -154,10 +155,11 @@ def price_nodes(
         key = (
             op.kind, op.rule, id(node.space), tuple(program.type_of(v) for v in (*op.operands, *op.results)),
             tuple(v in fusion for v in (*op.operands, *op.results)),
-            tuple(str(op.attrs.get(name, "")) for name in ("window", "taps", "work")), prices.kind_of(op, program),
+            tuple(str(op.attrs.get(name, "")) for name in ("window", "taps", "work", "precision")),
+            prices.kind_of(op, program),
             tuple(exposure.role(v, op.id) for v in (*op.operands, *op.results)),
             tuple(op.operands.index(v) for v in op.operands),  # what is given twice is read once
-            tuple(v in updated for v in op.operands),
+            tuple(v in updated for v in op.operands), copied.get(op.id), tuple(through.get(v) for v in op.operands),
         )  # fmt: skip
         if key not in cache:
             seconds = op_seconds(op, program, node.space.shards, fusion, prices) * exposure.rest

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from autoshard.costs.copied import notes_on_copies
 from autoshard.costs.memory import MemoryProfile
 from autoshard.costs.price import PlanCost, price
 from autoshard.plan_record import BoundProof, JointOptimum, StageRecord
@@ -203,7 +204,7 @@ def finish(
     )
     objective = model.seconds(cost) + extra
     bound_s = min(max(bound * tick - rounding, model.encoded.least_s), objective)
-    notes = assumptions(problem)
+    notes = [*assumptions(problem), *notes_on_copies(problem.program, cost.op_seconds)]
     if not np.isfinite(bound_s) or bound_s <= 0:
         bound_s = 0.0
     if model.repeats.shared:

@@ -99,3 +99,11 @@ def test_verify_tells_a_precision_that_is_not_that_of_the_program() -> None:
     small = f32(256, 512), f32(512, 256)
     plan = autoshard.plan(dot(None), *small, **asked)
     assert not plan.verify(dot("highest"), *small, **asked).ok
+
+
+def test_matmuls_that_differ_in_their_precision_alone_have_a_price_each() -> None:
+    def both(x: Any, w: Any) -> Any:
+        return dot("highest")(dot(None)(x, w), w)
+
+    once = seconds(dot(None), SQUARE, SQUARE)
+    assert seconds(both, SQUARE, SQUARE) == pytest.approx(7 * once, rel=1e-3)

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autoshard.costs.copied import copied_bytes, copies_of_inputs
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.price import multiplicities
 from autoshard.costs.roofline import local_bytes
-from autoshard.costs.work import MATMUL, VECTOR, is_matmul, local_flops, local_sizes
+from autoshard.costs.work import MATMUL, VECTOR, dtype_of_work, is_matmul, local_flops, local_sizes
 from autoshard.plan_record import PlanRecord
 
 
@@ -30,7 +31,7 @@ class OpWork:
 def work_of(plan: PlanRecord, fusion: Fusion) -> dict[int, OpWork]:
     """op id -> its work, for every op that the schedule places."""
     program, mesh = plan.program, plan.schedule.mesh
-    times = multiplicities(program, plan.trips)
+    times, copied = multiplicities(program, plan.trips), copies_of_inputs(program)
     works: dict[int, OpWork] = {}
     for op_id, placement in plan.schedule.placements.items():
         op = program.ops[op_id]
@@ -38,13 +39,15 @@ def work_of(plan: PlanRecord, fusion: Fusion) -> dict[int, OpWork]:
             continue
         shards = np.array([[mesh.size(f) for f in placement.factors]], np.int64).reshape(1, -1)
         sizes = local_sizes(op.rule, shards)
-        first = (op.operands or op.results)[0]
+        moved = float(local_bytes(op, program, sizes, fusion)[0])
+        if op_id in copied:
+            moved += float(copied_bytes(op, program, sizes, copied[op_id])[0])
         works[op_id] = OpWork(
             float(local_flops(op, program, sizes)[0]),
-            float(local_bytes(op, program, sizes, fusion)[0]),
+            moved,
             times[op_id],
             plan.cost.op_seconds.get(op_id, 0.0),
             MATMUL if is_matmul(op) else VECTOR,
-            program.type_of(first).dtype,
+            dtype_of_work(op, program),
         )
     return works

@@ -11,6 +11,7 @@ from autoshard.costmodels.compiled import WorkKind
 from autoshard.verify.plan.apart import exceeds_chip, spills
 from autoshard.verify.plan.as_used import stays
 from autoshard.verify.plan.border import cuts
+from autoshard.verify.plan.copied import Copies
 from autoshard.verify.plan.flow import COLLECTIVES, Flow, Way
 from autoshard.verify.plan.host import copies
 from autoshard.verify.plan.kinds import kinds_of_work
@@ -20,6 +21,7 @@ from autoshard.verify.plan.orders import permutes
 from autoshard.verify.plan.placed import Placed, uncut
 from autoshard.verify.plan.program import PROGRAM_OP, Findings, Node, element_bytes, manual_ops, trips_of
 from autoshard.verify.plan.rules import read_rule
+from autoshard.verify.plan.through import Reads
 from autoshard.verify.plan.travel import Loads
 from autoshard.verify.plan.work import (
     cache_bytes,
@@ -217,13 +219,15 @@ class Pricer:
         unit = "matmul" if is_matrix(op) else "vector"
         work, moved = flop(op, placed, graph), moved_bytes(op, placed, graph, exists)
         kind = self._kind(op, placed)
+        moved += self._reads.bytes(op, placed, kind, exists)
         compiled = self.machine.profile.compiled_work
         if kind is WorkKind.CONVOLUTION and compiled is not None and compiled.pads_channels:
             work *= padded_channels(placed, self.machine.profile.matmul_tile)
         beside = float(self.machine.compute_s(vector_flop_of_kernel(op, placed), 0.0, dtype, "vector"))
         made = made_bytes(op, placed, graph) if unit == "matmul" else 0.0
         seconds = float(self.machine.work_s(kind, work, moved, dtype, unit, made))
-        return max(seconds + self._turning_s(op, placed, dtype), beside)
+        copied_s = float(self.machine.work_s(WorkKind.KERNEL, 0.0, self.copies.bytes(op, placed), dtype))
+        return max(seconds + self._turning_s(op, placed, dtype) + copied_s, beside)
 
     def _turning_s(self, op: Node, placed: Placed, dtype: str) -> float:
         """Seconds of what is turned around in memory on machines whose profile says so."""
@@ -235,6 +239,15 @@ class Pricer:
             if self._kinds[op.id] is WorkKind.CACHED:
                 moved += cache_bytes(op, placed, graph, self._written) / compiled.memory
         return float(self.machine.compute_s(0.0, moved, dtype)) if moved else 0.0
+
+    @cached_property
+    def _reads(self) -> Reads:
+        return Reads(self.flow.graph)
+
+    @cached_property
+    def copies(self) -> Copies:
+        """Of inputs that are written in part."""
+        return Copies(self.flow.graph)
 
     @cached_property
     def _written(self) -> set[int]:

@@ -43,6 +43,7 @@ def check_step_time(
     for op, placed, there, times in pricer.executions(exists):
         work = flop(op, placed, flow.graph) * times
         moved += moved_bytes(op, placed, flow.graph, there) * times * pricer.crossing(op, placed)
+        moved += pricer.copies.bytes(op, placed) * times
         vector += vector_flop_of_kernel(op, placed) * times
         if is_matrix(op):
             dtype = computes_with(op, flow.graph)

@@ -1,0 +1,92 @@
+"""Arrays that are copied before a part of them is written, because they are still the caller's.
+
+An update (``dynamic_update_slice``, a scatter) writes into the memory of its operand. That of an input that is not
+donated stays as it was, so that compilers copy all of it first: each time, or where the array is carried through a loop
+once, before the first trip. A copy is not fused with anything: it reads and writes all bytes at the memory's rate.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from autoshard.costmodels.compiled import WorkKind
+from autoshard.costmodels.machine import Machine
+from autoshard.costs.critical import entries_of
+from autoshard.costs.trips import body_trips
+from autoshard.costs.work import element_bytes, is_update, local_elements
+from autoshard.program.program import Block, Op, Program
+
+TOLD_FROM: Final = 0.01
+"""Share of a step from which on copies are told."""
+_Kept = dict[int, tuple[int, float]]
+"""Value -> the number of the input that it is, and how often it is copied."""
+
+
+def copies_of_inputs(program: Program) -> dict[int, float]:
+    """Op -> how often, in each execution of it, its first operand is copied: less than once for one in a loop."""
+    return {op: copies for op, (_, copies) in _copied(program).items()}
+
+
+def notes_on_copies(program: Program, op_seconds: Mapping[int, float]) -> list[str]:
+    """A sentence for each input whose copies take a part of the step that is worth telling. op_seconds: by op."""
+    taken: dict[int, float] = {}
+    for op, (number, _) in _copied(program).items():
+        taken[number] = taken.get(number, 0.0) + op_seconds.get(op, 0.0)
+    whole = sum(op_seconds.values())
+    return [
+        f"{program.input_names[number]} is written in part and not donated: each step copies all of it first, "
+        f"{seconds / whole:.0%} of the work; donate_argnums spares that where the caller does not need the old one"
+        for number, seconds in sorted(taken.items())
+        if seconds >= TOLD_FROM * whole > 0
+    ]
+
+
+def _copied(program: Program) -> dict[int, tuple[int, float]]:
+    """Op -> the number of the input that it writes in part, and its copies in each execution."""
+    own = {*program.donated, *program.host_inputs}  # what comes from the host is a copy already
+    found: dict[int, tuple[int, float]] = {}
+    waiting: list[tuple[Block, _Kept]] = [
+        (program.body, {value: (number, 1.0) for number, value in enumerate(program.body.args) if number not in own})
+    ]
+    while waiting:
+        block, kept = waiting.pop()
+        for op in block.ops:
+            if is_update(op) and op.operands[0] in kept:
+                found[op.id] = kept[op.operands[0]]
+            if not op.regions or op.kind == "shard_map" or not kept.keys() & set(op.operands):
+                continue
+            inside = {inner: kept[outer] for outer, inner in entries_of(op) if outer in kept}
+            for number, region in enumerate(op.regions):
+                shares = {arg: _share(op, number, place) for place, arg in enumerate(region.args) if arg in inside}
+                told = ((arg, *inside[arg], share) for arg, share in shares.items() if share)
+                waiting.append((region, {arg: (of, copies * share) for arg, of, copies, share in told}))
+    return found
+
+
+def _share(op: Op, region: int, place: int) -> float:
+    """Copies of an argument of a region for each time that it runs, where the region writes into it: slices of a scan
+    are arrays of their own, and how often a loop runs may not be known.
+    """
+    if op.kind == "scan":
+        constants, carries = op.attrs["num_consts"], op.attrs["num_carry"]
+        if place < constants:
+            return 1.0
+        return 1.0 / max(1, body_trips(op, region)) if place < constants + carries else 0.0
+    if op.kind == "while":
+        constants = op.attrs["body_nconsts"] if region else op.attrs["cond_nconsts"]
+        trips = body_trips(op, region, 0)
+        return 1.0 if place < constants else 1.0 / trips if region and trips else 0.0
+    return 1.0
+
+
+def copied_bytes(op: Op, program: Program, sizes: np.ndarray, copies: float) -> np.ndarray:
+    """[placement] bytes that cross memory for the copies that one execution of an update stands for."""
+    assert op.rule is not None
+    return 2.0 * copies * local_elements(op.rule.operands[0], sizes) * element_bytes(program, op.operands[0])
+
+
+def copied_s(op: Op, program: Program, sizes: np.ndarray, copies: float, machine: Machine) -> np.ndarray:
+    """[placement] seconds of these copies, which nothing hides."""
+    moved = copied_bytes(op, program, sizes, copies)
+    return np.asarray(machine.work_s(WorkKind.KERNEL, 0.0, moved, program.type_of(op.operands[0]).dtype), np.float64)

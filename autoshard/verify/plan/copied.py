@@ -1,0 +1,64 @@
+"""Inputs that stay the caller's and are copied before an update writes into them, found from the update upwards."""
+
+from autoshard.verify.plan.placed import Placed
+from autoshard.verify.plan.program import Graph, Node, element_bytes
+
+
+class Copies:
+    """Of a program: where each argument of a region comes from."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._above = {
+            arg: (op, number, place)
+            for op in graph.nodes.values()
+            if not op.is_manual
+            for number, region in enumerate(op.regions)
+            for place, arg in enumerate(region.args)
+        }
+
+    def bytes(self, op: Node, placed: Placed) -> float:
+        """Bytes that cross memory for it with each execution of an op: all of its operand is read and written."""
+        if not op.kind.startswith(("dynamic_update_slice", "scatter")):
+            return 0.0
+        value = op.operands[0]
+        often = self._often(value)
+        if not often:
+            return 0.0
+        size = element_bytes(self.graph.values[value].dtype)
+        for factors in placed.rule.operands[0]:
+            for factor in factors:
+                size *= -(-placed.rule.sizes[factor] // placed.parts[factor])
+        return 2 * size * often
+
+    def _often(self, value: int) -> float:
+        """Copies of a value with each execution of an op that writes into it."""
+        often = 1.0
+        while value in self._above:
+            op, number, place = self._above[value]
+            if op.kind == "scan":
+                constants, carries = op.attrs["num_consts"], op.attrs["num_carry"]
+                if place >= constants + carries:
+                    return 0.0  # a slice is an array of its own
+                if place >= constants:
+                    often /= max(1, op.attrs["length"])
+                value = op.operands[place]
+            elif op.kind == "while":
+                tested, used = op.attrs["cond_nconsts"], op.attrs["body_nconsts"]
+                if number == 0:
+                    if place >= tested:
+                        return 0.0
+                    value = op.operands[place]
+                else:
+                    if place >= used:
+                        if not op.attrs.get("trips"):
+                            return 0.0  # nobody knows how many share it
+                        often /= op.attrs["trips"]
+                    value = op.operands[tested + place]
+            else:
+                value = op.operands[place + (op.kind == "cond")]
+        inputs = self.graph.body.args
+        if value not in inputs:
+            return 0.0
+        number = inputs.index(value)
+        return 0.0 if number in self.graph.donated or number in self.graph.host_inputs else often

@@ -1,0 +1,61 @@
+"""What matmuls read of arrays that other ops, fused into their operands, are made of."""
+
+from collections.abc import Collection
+from typing import Final
+
+from autoshard.costmodels.compiled import WorkKind
+from autoshard.verify.plan.placed import Placed
+from autoshard.verify.plan.program import Graph, Node, element_bytes
+
+READING: Final = ("matmul", "updated", "spilled", "cached", "convolution")
+_INDEXED: Final = ("slice", "dynamic_slice", "gather")
+
+
+class Reads:
+    """Of one program."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._maker = {v: op for op in graph.nodes.values() if not op.regions for v in op.results}
+        self._behind: dict[int, set[int]] = {}
+
+    def bytes(self, op: Node, placed: Placed, kind: WorkKind, exists: Collection[int]) -> float:
+        """Bytes that an op of a kind of work reads on one device for operands that are not in memory. exists: values
+        that are.
+        """
+        if kind.value not in READING:
+            return 0.0
+        total = 0.0
+        for slot, value in enumerate(op.operands[: len(placed.rule.operands)]):
+            if value in exists or value in op.operands[slot + 1 :]:
+                continue
+            block = 1.0
+            for factor in (f for factors in placed.rule.operands[slot] for f in factors):
+                block *= -(-placed.rule.sizes[factor] // placed.parts[factor])
+            total += block * sum(element_bytes(self.graph.values[v].dtype) for v in self._sources(value, exists))
+        return total
+
+    def _sources(self, value: int, exists: Collection[int]) -> set[int]:
+        """Arrays in memory that an element of a value is computed from, each by one of its elements."""
+        found: set[int] = set()
+        seen, waiting = {value}, [value]
+        while waiting:
+            for v in self._before(waiting.pop()):
+                if v in exists:
+                    found.add(v)
+                elif v not in seen:
+                    seen.add(v)
+                    waiting.append(v)
+        return found
+
+    def _before(self, value: int) -> set[int]:
+        if value not in self._behind:
+            op, values = self._maker.get(value), self.graph.values
+            if op is None:
+                read = []
+            elif op.kind in _INDEXED:
+                read = op.operands[:1]
+            else:
+                read = [v for v in op.operands if values[v].elements == values[value].elements]
+            self._behind[value] = set(read)
+        return self._behind[value]
