@@ -7,7 +7,7 @@ from autoshard.costmodels.compiled import WorkKind
 from autoshard.verify.plan.placed import Placed
 from autoshard.verify.plan.program import Graph, Node, element_bytes
 
-READING: Final = ("matmul", "updated", "spilled", "cached", "convolution")
+READING: Final = ("matmul", "updated", "spilled", "cached")
 _INDEXED: Final = ("slice", "dynamic_slice", "gather")
 
 
