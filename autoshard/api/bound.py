@@ -5,7 +5,7 @@ them by the rooms that made the plan, without the solver. What the certificates 
 `verify.certificate`, which shares no code with either.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import mul
@@ -51,6 +51,7 @@ def check_bound(data: Mapping[str, Any]) -> Check:
     try:
         problem = problem_of(plan)
         trusted = _check_parts(plan, problem, data)
+        problem = _as_proved(problem, (plan.certificate, *(stage.certificate for stage in plan.stages)))
         lines = [*_judged(plan, build_model(problem)), *trusted]
     except (_Refuted, InputError) as fault:
         return failed(BOUND, [str(fault)])
@@ -76,6 +77,7 @@ def check_refusal(data: Mapping[str, Any]) -> Check:
     try:
         problem = problem_of(refusal)
         trusted = _check_parts(refusal, problem, data)
+        problem = _as_proved(problem, (refusal.certificate,))
         model = build_model(problem)
     except _Refuted as fault:
         return failed(NO_PLAN, [str(fault)])
@@ -100,7 +102,7 @@ def check_refusal(data: Mapping[str, Any]) -> Check:
     except _DAMAGE:
         return failed(NO_PLAN, ["the certificate speaks of memory that the network, made again, does not have"])
     try:
-        faults, lines = told_faults(refusal, model.problem)
+        faults, lines = told_faults(refusal, model.problem.leaving_counts_out(False))
     except _DAMAGE as error:
         return failed(NO_PLAN, [f"what the refusal says beside its certificate is damaged: {in_words(error)}"])
     return failed(NO_PLAN, faults) if faults else ok(NO_PLAN, [proved, *trusted, *lines])
@@ -133,6 +135,13 @@ def _check_parts(told: "AskedRecord", problem: "Problem", data: Mapping[str, Any
     return []
 
 
+def _as_proved(problem: "Problem", told: "Iterable[BoundProof | None]") -> "Problem":
+    """The problem of the networks that certificates are about: without the stated counts of reshards, where they say
+    so. Leaving statements out never makes the best plan dearer, and where it has none there is none with them.
+    """
+    return problem.leaving_counts_out(any(proof is not None and not proof.counts for proof in told))
+
+
 def _proved_none(told: "BoundProof", model: "Model", refusal: "RefusalRecord") -> str:
     """A line on what the certificate of a refusal proves; `_Refuted` where it does not prove that there is no plan."""
     from autoshard.planning.certified import Proved
@@ -144,6 +153,8 @@ def _proved_none(told: "BoundProof", model: "Model", refusal: "RefusalRecord") -
         raise _Refuted(f"the certificate is about {proved.limit} bytes per device; the limit is {limit}")
     if not proved.shares:
         raise _Refuted("the certificate is about layers that decide for themselves")
+    if model.problem.uncounted and model.repeats.shared:
+        raise _Refuted("the certificate is about layers that share decisions, which those need not that are counted")
     if proved.weights:
         raise _Refuted("the certificate weighs links, which have no say in whether there is a plan")
     try:
@@ -153,7 +164,13 @@ def _proved_none(told: "BoundProof", model: "Model", refusal: "RefusalRecord") -
     if verdict.bound is not None:
         raise _Refuted("the certificate proves a bound, and not that there is no plan")
     within = "without its memory limit" if proved.limit is None else f"within {proved.limit} bytes per device"
-    return f"no plan {within}: {_counts(verdict, nodes)}"
+    return f"no plan {within}: {_counts(verdict, nodes)}{_left_out(model)}"
+
+
+def _left_out(model: "Model") -> str:
+    """That stated counts are no part of a network, in words."""
+    stated = any(r.most_reshards is not None for r in model.problem.restrictions)
+    return ", counts of reshards left out" if model.problem.uncounted and stated else ""
 
 
 def _counts(verdict: "Verdict", nodes: int) -> str:
@@ -331,11 +348,13 @@ def _proved(what: str, claimed: float, told: "BoundProof", model: "Model", plan:
         raise _Refuted(f"{what}: the certificate says that there is no plan at all")
     if proved.bound > verdict.bound:
         raise _Refuted(f"{what} is said to be of {proved.bound} ticks, the certificate proves {verdict.bound}")
-    shown = max(verdict.bound * model.encoded.tick_s - model.encoded.rounding_s, model.encoded.least_s)
+    encoded, bound = model.encoded, verdict.bound - proved.spared(model)
+    shown = max(bound * encoded.tick_s - encoded.rounding_s, encoded.least_s)
     if claimed > shown * (1 + ROUNDING):
         raise _Refuted(f"{what} is {claimed}, the certificate proves {shown}")
     limited = "" if proved.limit is None else ", memory limit included"
-    return f"{what} {claimed:.9g} s: {_counts(verdict, nodes)}{limited}"
+    priced = ", reshards that count at a price" if any(proved.prices) else ""
+    return f"{what} {claimed:.9g} s: {_counts(verdict, nodes)}{limited}{priced}{_left_out(model)}"
 
 
 def with_bound(found: Verification, data: Mapping[str, Any]) -> Verification:

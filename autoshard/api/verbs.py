@@ -3,61 +3,42 @@
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoshard.api.carry_hint import tells_of_carry
+from autoshard.api.deciding import decided_plan
 from autoshard.api.loops import plan_loops, with_part_notes
 from autoshard.api.plans import Plan
 from autoshard.config.problem import imported_locals
 from autoshard.constraints.kernels_of import called_names
 from autoshard.costmodels import Machine, Profile, ProfileError
-from autoshard.costs.memory import doubts
 from autoshard.deadline import Deadline
 from autoshard.errors import InfeasibleError, InputError
 from autoshard.garbage import set_aside
 from autoshard.interrupts import heeded
 from autoshard.plan_record import RefusalRecord, ToldLimit
 from autoshard.planning import (
-    STOPPED_BY_USER,
     Decision,
-    Model,
-    best_seen,
-    build_model,
-    check_room,
-    named_stages,
-    price_of_sharing,
 )
 from autoshard.planning.interrupting import TRACE_LESS, TRACING, ended_at
-from autoshard.planning.memory_cap import memory_cap
 from autoshard.planning.named_stages import Named, named_words
 from autoshard.program.program import Program
 from autoshard.request.arguments import argument_numbers, limit_seconds
 from autoshard.request.asking import Asked, Constraint, asked, placed
-from autoshard.request.placed_arrays import notes_on_inputs
 from autoshard.request.request import AUTO, Request, SearchWords, request_of
-from autoshard.request.specs import with_stated
-from autoshard.search.starts import each_start
-from autoshard.search.strategy import decide_by, default_strategy
 from autoshard.search_options import Progress, SearchOptions
 from autoshard.sharding.mesh import Mesh
-from autoshard.strategies.choice import SEARCHES, StrategyName
+from autoshard.strategies.choice import StrategyName
 
 if TYPE_CHECKING:
     from autoshard.frontends.jax.function import TracedFunction
-    from autoshard.search.baselines import Baseline, PricedBaseline
+    from autoshard.search.baselines import Baseline
     from autoshard.strategies.named import Roles
 
 __all__ = ["Asked", "Constraint", "ask", "placed", "plan", "plan_request", "plan_traced"]
-
-START_SHARE = 0.2
-"""Share of the time then remaining that looking for starts may take."""
-
-BASELINE_SHARE = 0.4
-"""Share of the remaining time that pricing all baselines may take."""
 
 
 @heeded()
@@ -198,35 +179,21 @@ def plan_request(request: Request, decided: Decision | None = None) -> Plan:
         return _search_mesh(request)
     if request.loop_parts == AUTO:
         return plan_loops(request, plan_request)
-    clock = _Clock()
     chosen = None if request.strategy is None else StrategyName.parse(request.strategy)
     question = asked(request)
     folder = Path((request.config or {}).get("folder") or ".")
     question = replace(question, locals=imported_locals(question.locals, folder))
     try:
-        return _answered(request, question, decided, chosen, clock)
+        return _answered(request, question, decided, chosen)
     except InfeasibleError as error:
         error.refusal = error.refusal or _refusal(request, question, error)
         raise
 
 
-def _answered(
-    request: Request, question: Asked, decided: Decision | None, chosen: StrategyName | None, clock: _Clock
-) -> Plan:
+def _answered(request: Request, question: Asked, decided: Decision | None, chosen: StrategyName | None) -> Plan:
     """The plan of a request whose statements have been matched to its program."""
-    model = build_model(question.problem, request.options.progress, deadline=request.options.deadline)
-    check_room(model, request.options)
-    clock.lap("build")
-    with set_aside():
-        by = chosen or (StrategyName("staged") if request.priorities else default_strategy(model))
-        by = by if decided is None else StrategyName("joint")  # the strategy of a search over meshes at its first look
-        run = _Run(request, model, by, decision=decided)
-        run.look_for_starts()
-        clock.lap("baselines")
-        notes = run.decide()
-        clock.lap("solve")
-        plan = run.plan(question, notes, clock.seconds)
-        return with_part_notes(plan) if request.loop_parts not in (None, (), 1) else plan
+    plan = decided_plan(request, question, decided, chosen)
+    return with_part_notes(plan) if request.loop_parts not in (None, (), 1) else plan
 
 
 def _refusal(request: Request, question: Asked, error: InfeasibleError) -> RefusalRecord:
@@ -240,127 +207,6 @@ def _refusal(request: Request, question: Asked, error: InfeasibleError) -> Refus
         certificate=None if error.proof is None else error.proof.told("refusal"),
         memory_limit=ToldLimit(bytes=problem.memory_limit, source="device" if problem.device_limit else "stated"),
     )  # fmt: skip
-
-
-@dataclass
-class _Run:
-    """One run: baselines and other starts first, then the search itself. decision: None until it is made."""
-
-    request: Request
-    model: Model
-    by: StrategyName
-    priced: list[PricedBaseline] = field(default_factory=list)
-    starts: list[tuple[int, ...]] = field(default_factory=list)
-    decision: Decision | None = None
-    sharing: Any = None
-
-    def look_for_starts(self) -> None:
-        """Price the baselines, and find starts by propagation and greedy where the strategy searches by cost."""
-        from autoshard.search.baselines import each_baseline
-
-        request, model, options = self.request, self.model, self.request.options
-        if self.decision is not None:
-            return
-        try:
-            for priced_baseline in each_baseline(
-                model, self.baselines(), request.roles, slow=request.between_slices,
-                options=options.part(BASELINE_SHARE), until=options.deadline,
-            ):  # fmt: skip
-                self.priced.append(priced_baseline)
-                self.starts += [] if priced_baseline.assignment is None else [priced_baseline.assignment]
-            if self.by.name in SEARCHES:
-                for start in each_start(model, options.part(START_SHARE)):
-                    self.starts.append(start)
-        except KeyboardInterrupt:
-            if self.by.name not in SEARCHES:  # the starts at hand are not of that strategy
-                raise
-            self.decision = best_seen(model, self.starts)
-
-    def baselines(self) -> Sequence[Any]:
-        """The request's baselines, with PartitionSpecs read as shardings, and the hints in the code."""
-        traced, problem = self.request.traced, self.model.problem
-        if isinstance(traced, Program):
-            return self.request.baselines
-        return with_stated(self.request.baselines, traced, problem.program, problem.mesh.mesh)
-
-    def decide(self) -> tuple[str, ...]:
-        """Make the decision and price sharing; returns notes on both."""
-        request, options = self.request, self.request.options
-        stages = None
-        if request.priorities:
-            stages = named_stages(self.model.problem, request.priorities, request.roles, request.between_slices)
-        with memory_cap(request.solver_memory) as cap:
-            if self.decision is None:
-                try:
-                    self.decision = decide_by(self.model, self.by, options, stages=stages, starts=self.starts)
-                except KeyboardInterrupt:
-                    if self.by.name not in SEARCHES:
-                        raise
-                    self.decision = best_seen(self.model, self.starts)
-            assert self.decision is not None
-            self.sharing = price_of_sharing(self.model, self.decision, options, always=request.price_sharing)
-        notes = (*self.decision.notes, *(() if self.sharing is None else self.sharing.notes))
-        return (*(n for n in notes if n != STOPPED_BY_USER), cap.note) if cap.reached else notes
-
-    def plan(self, question: Asked, told: Sequence[str], seconds: Mapping[str, float]) -> Plan:
-        """The plan, with everything that its record holds."""
-        from autoshard.frontends.jax.function import with_locals
-        from autoshard.questions.carried import carry_notes
-        from autoshard.strategies.named import batch_size
-
-        request, problem, decision = self.request, question.problem, self.decision
-        assert decision is not None and not isinstance(request.traced, Program)
-        program, roles = problem.program, request.roles
-        notes = list(request.notes)
-        cut = [b.cost.name for b in self.priced if b.timed_out]
-        if cut:
-            notes.append(f"the wall clock ended the pricing of {', '.join(cut)}: another run may price them otherwise")
-        carried = carry_notes(program, decision.schedule, self.model.shared.tables)
-        lie = notes_on_inputs(replace(request.traced, program=program), decision.schedule, question.statements)
-        doubted = doubts(program, decision.memory, problem.machine, problem.memory_limit)
-        return Plan(
-            program=program,
-            schedule=decision.schedule,
-            machine=problem.machine,
-            cost=decision.cost,
-            memory=decision.memory,
-            status=decision.status,
-            objective_s=decision.objective_s,
-            bound_s=decision.bound_s,
-            gap=decision.gap,
-            memory_price_s=decision.memory_price_s,
-            rounding_s=decision.rounding_s,
-            statements=question.statements,
-            baselines=tuple(b.cost for b in self.priced),
-            notes=(*notes, *program.warnings, *question.notes, *problem.machine.notes, *doubted, *told, *carried, *lie),
-            config=request.config,
-            trips=problem.trips,
-            model_flop=request.model_flop,
-            batch=None if roles is None else batch_size(program, roles),
-            run={"seconds": dict(seconds), "interrupted": decision.interrupted, **decision.stats},
-            traced=with_locals(replace(request.traced, program=program, devices=question.devices), question.locals),
-            stages=decision.stages,
-            joint=decision.joint,
-            sharing=None if self.sharing is None else self.sharing.price,
-            priorities=named_words(request.priorities, roles, request.between_slices),
-            strategy=None if self.by.by_cost else str(self.by),
-            options=request.told_options(),
-            certificate=decision.certificate,
-            memory_limit=ToldLimit(bytes=problem.memory_limit, source="device" if problem.device_limit else "stated"),
-        )
-
-
-class _Clock:
-    """Seconds of wall clock by part of a run."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self.last = time.monotonic()
-
-    def lap(self, name: str) -> None:
-        """End the part that began at the last call, and note its seconds under `name`."""
-        now = time.monotonic()
-        self.seconds[name], self.last = round(now - self.last, 3), now
 
 
 def _search_mesh(request: Request) -> Plan:

@@ -230,6 +230,18 @@ class _Ways:
         return table.seconds[np.ix_(rows, columns)]
 
 
+def price_counts(network: CostNetwork, counts: Sequence[Count], prices: Sequence[int]) -> CostNetwork:
+    """The network in which every reshard that counts costs so many ticks more, by count, and nothing is limited.
+
+    A plan that keeps the counts costs at most the prices times the limits more than in the network of `hold_counts`.
+    """
+    costs = list(network.costs)
+    for count, price in zip(counts, prices, strict=True):
+        for node, counted in zip(count.nodes, count.counted, strict=True):
+            costs[node] = costs[node] + np.where(counted, price, 0)
+    return CostNetwork(tuple(costs), network.edges, tuple(() for _ in costs), None, network.facets)
+
+
 def hold_counts(network: CostNetwork, counts: Sequence[Count], limit: int | None) -> CostNetwork:
     """The network within a memory limit and the counts: units are sized so that one limit serves both."""
     if not counts:

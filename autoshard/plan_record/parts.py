@@ -50,8 +50,9 @@ class BoundProof(Part):
     bound: in ticks; None in a refusal, where the proof is that there is no plan.
     limit: bytes that the network was held to; moments: at which it knew of what depends on several decisions; shares:
     whether repeated layers share their decisions there, where they do in the plan. weights: of links by name, where it
-    counts a weighted mean of what devices wait for and what links work (objective overlap). data: the certificate, in
-    base64.
+    counts a weighted mean of what devices wait for and what links work (objective overlap). counts: whether it knows of
+    the stated counts of reshards; prices: ticks that every reshard costs there in the place of each count. data: the
+    certificate, in base64.
     """
 
     of: Literal["plan", "joint", "stage", "refusal"]
@@ -61,6 +62,8 @@ class BoundProof(Part):
     data: str = Field(repr=False)
     shares: bool = True
     weights: dict[str, Number] = {}
+    counts: bool = True
+    prices: tuple[int, ...] = ()
 
 
 _PLACED = {str: {str: [[str]]}}

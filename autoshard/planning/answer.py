@@ -1,6 +1,7 @@
 """Answering: a decision, or an error that explains why there is none."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from autoshard.errors import AutoshardError, InfeasibleError
 from autoshard.planning.certified import Proved
@@ -30,7 +31,7 @@ def answer(model: Model, options: SearchOptions | None = None, *, starts: Sequen
 
 def explained(end: NoAnswerError, options: SearchOptions | None = None) -> AutoshardError:
     """The error that tells why there is no plan, as far as there is time to find out."""
-    problem = end.model.problem
+    problem = end.model.problem.leaving_counts_out(False)
     seconds = None if options is None else options.deadline.left(EXPLAINING_SHARE, least=EXPLAINING_S)
     if end.proved:
         lowest = None if problem.memory_limit is None else end.lowest
@@ -57,7 +58,7 @@ def check_room(model: Model, options: SearchOptions | None = None) -> None:
     for time_ in sorted(delta):
         live += delta[time_]
         if limit is not None and live > limit:
-            error = contradiction(model.problem, proved=True, seconds=seconds)
+            error = contradiction(model.problem.leaving_counts_out(False), proved=True, seconds=seconds)
             if isinstance(error, InfeasibleError):
                 error.proof = _proof_of_no_room(model, limit)
             raise error
@@ -67,4 +68,5 @@ def _proof_of_no_room(model: Model, limit: int) -> Proved | None:
     """The certificate that the decisions have no room: the reductions that every search begins with find it."""
     from autoshard.solver import solve
 
-    return Proved.none(solve(model.with_limit(limit), effort=_LEAST_EFFORT), limit)
+    proof = Proved.none(solve(model.with_limit(limit), effort=_LEAST_EFFORT), limit)
+    return None if proof is None else replace(proof, counts=not model.problem.uncounted)

@@ -30,7 +30,9 @@ class Proved:
     several decisions (`Model.within`, which names none in networks too large for `Model.memory`), None for those of
     definitions and shared copies only. shares: repeated layers
     share their decisions in it where they do in the problem; else each layer decides for itself. weights: of links,
-    where it counts a mean (`planning.over_links`).
+    where it counts a mean (`planning.over_links`). counts: whether it knows of stated counts of reshards, where there
+    are any; what holds without them holds with them (`planning.counts_kept`). prices: ticks that it has in the place of
+    each count, for every reshard that counts (`planning.priced_counts`); bound is that of this network.
     """
 
     bound: int | None
@@ -39,6 +41,8 @@ class Proved:
     moments: Moments | None = None
     shares: bool = True
     weights: Weights = ()
+    counts: bool = True
+    prices: tuple[int, ...] = ()
 
     @staticmethod
     def by(solution: Solution, limit: int | None = None, moments: Moments | None = None) -> "Proved | None":
@@ -53,10 +57,18 @@ class Proved:
         return None if data is None else Proved(None, data, limit, moments)
 
     def network(self, model: Model) -> CostNetwork:
-        """The network that the certificate is about, made again."""
+        """The network that the certificate is about, made again; `InputError` where it prices other counts."""
+        if self.prices:
+            if len(self.prices) != len(model.counts) or min(self.prices) < 0 or self.limit is not None:
+                raise InputError("the certificate of the plan prices counts of reshards that are not those stated")
+            return model.at_prices(self.prices)
         if self.limit is None or self.moments is None:
             return model.with_limit(self.limit)
         return model.within(self.limit, dict(self.moments))
+
+    def spared(self, model: Model) -> int:
+        """Ticks by which a plan of the problem may cost less than the network says: what its counts allow is priced."""
+        return sum(price * count.limit for price, count in zip(self.prices, model.counts, strict=False))
 
     def told(self, of: Literal["plan", "joint", "stage", "refusal"]) -> BoundProof:
         """As a plan's record has it."""
@@ -66,7 +78,7 @@ class Proved:
         data = base64.b64encode(self.certificate).decode()
         return BoundProof(
             of=of, bound=self.bound, limit=self.limit, moments=moments, data=data, shares=self.shares,
-            weights=dict(self.weights),
+            weights=dict(self.weights), counts=self.counts, prices=self.prices,
         )  # fmt: skip
 
     @staticmethod
@@ -85,6 +97,7 @@ class Proved:
             weights = tuple((str(link), float(weight)) for link, weight in (data.get("weights") or {}).items())
             if not all(0 <= weight <= 1 for _, weight in weights) or sum(weight for _, weight in weights) > 1:
                 raise ValueError("its weights of links are no parts of 1")
-            return Proved(bound, certificate, limit, moments, shares, weights)
+            counts, prices = bool(data.get("counts", True)), tuple(map(int, data.get("prices", ())))
+            return Proved(bound, certificate, limit, moments, shares, weights, counts, prices)
         except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as problem:
             raise InputError(f"the certificate of the plan cannot be read: {in_words(problem)}") from None

@@ -24,6 +24,7 @@ from autoshard.planning.decision import (
 from autoshard.planning.in_turns import bound_closer, plan_in_turns
 from autoshard.planning.model import Model
 from autoshard.planning.no_plan import NoAnswerError, no_answer
+from autoshard.planning.priced_counts import without_limit
 from autoshard.planning.searches import Searches
 from autoshard.planning.steps import (
     ANYTHING,
@@ -109,15 +110,14 @@ class _Run:
         """The cheapest plan, or an error that says that there is none or that none was found."""
         model, limit = self.model, self.model.problem.memory_limit
         share = 1.0 if limit is None else _FREE_SHARE_OF_DEVICE if model.problem.device_limit else _FREE_SHARE
-        free = self._search(model.with_limit(None), "solving", self.starts, self.options.deadline.part(share))
+        free, self.starts = without_limit(self.searches, self.starts, self.options.deadline.part(share))
         if free.assignment is None:
             raise no_answer(model, free, [])
         schedule = model.schedule(free.assignment)
         memory = model.simulate(schedule)
         if limit is None or memory.peak_bytes <= limit:
-            goes_on = share < 1.0 and free.stopped is Stopped.TIME and free.standing is not None
-            known = free, schedule, memory
-            return self._finished(self._longer(known) if goes_on else known)
+            goes_on, known = share < 1.0 and free.stopped is Stopped.TIME, (free, schedule, memory)
+            return self._finished(self._longer(known) if goes_on and free.standing is not None else known)
         self.starts += fewer_orders.starts(model, self.options, search_plan, self.seen)
         self.known = known = best_start(model, self.starts, limit)
         if model.repeats.network.is_factored and not model.counts:

@@ -41,7 +41,7 @@ class Decision:
     timings and engine reports, not reproducible, not part of plan.json. stages: of a decision in stages (see
     `planning.stages`); bound_s is then that of the last stage. joint: the optimum with all statements at once, beside
     the stages. proved: the proof of bound_s, or, of a decision in stages, of the bound of `joint`; None where there is
-    no proof.
+    no proof. on_the_way: of a decision in stages, the plans that it was built from, those of all stages and of `joint`.
     """
 
     schedule: Schedule
@@ -57,6 +57,7 @@ class Decision:
     stages: tuple[StageRecord, ...] = ()
     joint: JointOptimum | None = None
     proved: Proved | None = None
+    on_the_way: tuple[Schedule, ...] = ()
 
     @property
     def interrupted(self) -> bool:
@@ -76,11 +77,21 @@ class Decision:
 
 @dataclass(frozen=True)
 class Search:
-    """A search whose bound holds for every plan, and the facts that tell which network it was about (see `Proved`)."""
+    """A search whose bound holds for every plan, and the facts that tell which network it was about (see `Proved`).
+
+    spared: ticks by which plans may cost less than in that network.
+    """
 
     solution: Solution
     limit: int | None = None
     moments: Mapping[int, frozenset[int]] | None = None
+    prices: tuple[int, ...] = ()
+    spared: int = 0
+
+    @property
+    def bound(self) -> int:
+        """In ticks: no plan costs less."""
+        return self.solution.lower_bound - self.spared
 
 
 def best_seen(
@@ -116,9 +127,8 @@ def best_start(model: Model, starts: Sequence[Sequence[int]], limit: int | None)
     network = model.with_limit(None)
     for start in starts:
         evaluation = evaluate(network, start)
-        if evaluation.cost is None or (
-            best is not None and best[0].cost is not None and evaluation.cost >= best[0].cost
-        ):
+        dearer = best is not None and not (evaluation.cost or 0) < (best[0].cost or 0)
+        if evaluation.cost is None or not evaluation.feasible or dearer:  # it may break a count, or the host's limit
             continue
         schedule = model.schedule(start)
         memory = model.simulate(schedule)
@@ -225,16 +235,18 @@ def finish(
         notes.append("one of its searches was ended by the wall clock: another run may give another plan")
     return Decision(
         schedule, cost, memory, status, objective, extra, bound_s, rounding, tuple(notes), {"rounds": rounds},
-        proved=_proved(bound, proofs),
+        proved=_proved(bound, proofs, not problem.uncounted),
     )  # fmt: skip
 
 
-def _proved(bound: int, proofs: Sequence[Search]) -> Proved | None:
-    """The certificate of a bound, from the search with the highest bound; None where no search proved so much."""
-    best = max(proofs, key=lambda search: search.solution.lower_bound, default=None)
-    if best is None or best.solution.lower_bound < bound:
+def _proved(bound: int, proofs: Sequence[Search], counts: bool) -> Proved | None:
+    """The certificate of a bound, from the search with the highest bound; None where no search proved so much.
+    counts: see `Proved`."""
+    best = max(proofs, key=lambda search: search.bound, default=None)
+    if best is None or best.bound < bound:
         return None
-    return Proved.by(best.solution, best.limit, best.moments)
+    proved = Proved.by(best.solution, best.limit, best.moments)
+    return None if proved is None else replace(proved, counts=counts, prices=best.prices)
 
 
 def progress_words(now: Progress, tick_s: float) -> str:

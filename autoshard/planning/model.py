@@ -23,7 +23,7 @@ from autoshard.costs.reshard import ReshardTables
 from autoshard.deadline import Check, Deadline, no_check
 from autoshard.formulation.border import price_border
 from autoshard.formulation.collect import Analyses, Collected, Collector, StatedShardings
-from autoshard.formulation.counts import Count, hold_counts, with_counts
+from autoshard.formulation.counts import Count, hold_counts, price_counts, with_counts
 from autoshard.formulation.decode import decode
 from autoshard.formulation.domains import Domains
 from autoshard.formulation.encode import MEMORY_PRICE_S_PER_BYTE, Encoded, encode, price_nodes
@@ -206,6 +206,11 @@ class Model:
         network = hold_counts(network, self.counts, network.usage_limit)
         return hold_host(network, self.on_host, self.problem.host_limit)
 
+    def at_prices(self, prices: Sequence[int]) -> CostNetwork:
+        """The network without memory limit, in which reshards cost ticks in the place of being counted."""
+        network = price_counts(self.repeats.network, self.counts, prices)
+        return hold_host(network, self.on_host, self.problem.host_limit)
+
     def without_memory(self, solution: Solution) -> Solution:
         """A solution of `within` as one of the network without nodes for memory."""
         n = self.repeats.network.n_nodes
@@ -284,7 +289,7 @@ def build_model(
         program, mesh, analyses, stated=_by_target(problem), ties=ties,
         domains=Domains(mesh, shared.orders, shared.spaces, shared.apart), trips=problem.trips, reach=shared.reach,
         tile=problem.machine.profile.memory_tile, check=check,
-        as_used=all(r.most_reshards is None for r in problem.restrictions),
+        as_used=not problem.counting,
     ).run()  # fmt: skip
     restrict_nodes(collected, program, mesh, problem.restrictions, ties)
     for placements in fixed:
@@ -295,7 +300,7 @@ def build_model(
     price_orders(collected, program, mesh, ties, prices, shared.exposure)
     price_border(collected, program, mesh, prices, shared.exposure)
     encoded = _encoded(problem, collected, shared.tables, ties, tick_s, check)
-    encoded, counts = with_counts(encoded, collected, program, mesh, problem.restrictions, shared.tables, check)
+    encoded, counts = with_counts(encoded, collected, program, mesh, problem.counting, shared.tables, check)
     # a limit counts every single reshard, so layers cannot share decisions where reshards are counted
     repeats = find_repeats(program, collected, encoded, enabled=problem.share_repeats and not counts)
     check("folding repeated layers", 1, 1)

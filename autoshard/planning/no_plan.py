@@ -1,7 +1,7 @@
 """What is known and said where a search ends without a plan."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoshard.errors import InfeasibleError, NotFoundError, OutOfTimeError
 from autoshard.planning.certified import Moments, Proved
@@ -89,6 +89,7 @@ def no_answer(
         raise KeyboardInterrupt
     reason = name_nodes(model, solution.reason or "nothing satisfies all that is stated")
     proof = Proved.none(solution, within, moments)
+    proof = None if proof is None else replace(proof, counts=not model.problem.uncounted)
     return NoAnswerError(model, solution.status == "infeasible", False, reason, solution.stopped, seen, proof)
 
 
@@ -132,4 +133,4 @@ def none_within(words: str, limit: int, achieved: int | None, least: int | None,
 
 def is_plan(model: Model, assignment: Sequence[int]) -> bool:
     """Whether an assignment is a plan, but for the memory limit."""
-    return evaluate(model.with_limit(None), assignment).cost is not None
+    return evaluate(model.with_limit(None), assignment).feasible

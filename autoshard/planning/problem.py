@@ -26,7 +26,8 @@ class Problem:
     later: where these are the pins of a stage, those of the whole problem. They demand nothing here, but plans may have
     what they need: their orders of axes, and outputs in other layouts than the inputs that they replace. by_name:
     whether stages by names of strategies place axes. weights: see `weighing`. alike_in_order: axes alike keep the order
-    of the mesh, whatever the size of the program (see `planning.axis_orders`).
+    of the mesh, whatever the size of the program (see `planning.axis_orders`). uncounted: its network leaves out the
+    limits on counts of reshards, which stay among its statements (see `planning.counts_kept`).
     """
 
     program: Program
@@ -45,6 +46,7 @@ class Problem:
     by_name: bool = False
     weights: Weights = ()
     alike_in_order: bool = False
+    uncounted: bool = False
 
     @property
     def statements(self) -> tuple[MatchedPin | MatchedGroup | Restriction, ...]:
@@ -112,6 +114,17 @@ class Problem:
     def weighing(self, weights: Weights) -> "Problem":
         """The same problem, of which a weighted mean is minimised that is never more than its objective."""
         return replace(self, weights=weights)
+
+    @property
+    def counting(self) -> tuple[Restriction, ...]:
+        """The restrictions that its network counts reshards for."""
+        return () if self.uncounted else tuple(r for r in self.restrictions if r.most_reshards is not None)
+
+    def leaving_counts_out(self, uncounted: bool = True) -> "Problem":
+        """The same problem, whose network knows nothing of counts of reshards: each plan of this problem is one of it.
+        uncounted: False for the problem whose network counts them.
+        """
+        return replace(self, uncounted=uncounted)
 
     def staged_by_name(self, by_name: bool) -> "Problem":
         """The same problem, decided in stages by names of strategies, or not."""

@@ -42,7 +42,7 @@ class Searches:
     @property
     def bound(self) -> int:
         """In ticks: no plan costs less."""
-        return max(search.solution.lower_bound for search in self.proofs)
+        return max(search.bound for search in self.proofs)
 
     def solve(
         self,
@@ -57,9 +57,10 @@ class Searches:
         within: int | None = None,
         moments: Mapping[int, frozenset[int]] | None = None,
         few: States | None = None,
+        prices: tuple[int, ...] = (),
     ) -> Solution:
         """Solve a network. step: how closely; known: the best plan. proves: its bound holds for all plans. within,
-        moments: see `Search`. few: with these states alone.
+        moments, prices: see `Search`. few: with these states alone.
         """
         from autoshard.solver import anything, solve
 
@@ -88,10 +89,12 @@ class Searches:
             )  # fmt: skip
         solution = solution if part is None else part.back(solution)
         self.standing = solution.standing or self.standing
-        told_of = {"what": what, "status": solution.status, "bound": solution.lower_bound, "proves": proves}
+        spared = sum(p * count.limit for p, count in zip(prices, self.model.counts, strict=False))
+        bound = solution.lower_bound - spared
+        told_of = {"what": what, "status": solution.status, "bound": bound, "proves": proves}
         self.rounds.append({**told_of, "trace": trace, **solution.stats})
         if proves:
-            self.proofs.append(Search(solution, within, moments))
+            self.proofs.append(Search(solution, within, moments, prices, spared))
         solution = self.model.without_memory(solution)
         self.likely += [] if solution.likely is None else [solution.likely]
         if solution.assignment is not None:

@@ -127,7 +127,11 @@ def decide_staged(
         f"decided in {len(stages)} stages; bound and gap are those of the last one, all at once costs "
         f"{beside.cost_s:.6g} s"
     )
-    return replace(last, notes=tuple(notes), stages=tuple(stages), joint=beside, proved=joint.proved)
+    plans_of_stages = tuple(decision.schedule for *_, decision in run.decided)
+    return replace(
+        last, notes=tuple(notes), stages=tuple(stages), joint=beside, proved=joint.proved,
+        on_the_way=(joint.schedule, *plans_of_stages),
+    )  # fmt: skip
 
 
 def _beside(joint: Decision, last: Decision) -> JointOptimum:

@@ -89,11 +89,13 @@ def each_baseline(
     slow: Collection[str] = (),
     options: SearchOptions | None = None,
     until: Deadline = NO_DEADLINE,
+    only: Collection[str] | None = None,
 ) -> Iterator[PricedBaseline]:
     """As `price_baselines`, one after the other, so that a stopped run has those priced before.
 
     until: once this is over and a baseline has given a plan, the others have no price but a reason. (Each of them may
-    take some seconds: a search has at least one, and there may be one for each round within a memory limit.)
+    take some seconds: a search has at least one, and there may be one for each round within a memory limit.) only: the
+    names of those that are priced; None for all.
     """
     if not roles and any(not isinstance(b, StatedShardings) for b in baselines):
         raise InputError(
@@ -103,6 +105,8 @@ def each_baseline(
         )
     options, planned = options or SearchOptions(), False
     for strategy in _by_name(model, baselines, roles, slow).values():
+        if only is not None and strategy.name not in only:
+            continue
         if planned and until.passed:
             yield PricedBaseline(
                 BaselineCost(name=strategy.name, objective_s=None, reason=TOO_LATE), None, timed_out=True

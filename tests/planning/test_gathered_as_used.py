@@ -225,8 +225,16 @@ def test_the_checker_lets_it_be_gathered_over_two_axes_at_once() -> None:
     assert check_plan(torus.to_dict()).findings == ()
 
 
-def test_where_reshards_are_counted_it_is_gathered_whole() -> None:
-    counted = planned(pins=[*PINS, MaxReshards(60)])
+def test_a_count_that_it_keeps_leaves_it_as_it_is() -> None:
+    free, counted = planned(), planned(pins=[*PINS, MaxReshards(60)])
+    assert free.schedule.as_used and counted.schedule == free.schedule
+    assert check_plan(counted.to_dict()).findings == ()
+
+
+def test_where_reshards_are_few_it_is_gathered_whole() -> None:
+    free = planned()
+    many = sum(bool(way.steps) for way in (*free.schedule.shared.values(), *free.schedule.uses.values()))
+    counted = planned(pins=[*PINS, MaxReshards(many - 1)])
     assert not counted.schedule.as_used
     assert check_plan(counted.to_dict()).findings == ()
 

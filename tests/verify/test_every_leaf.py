@@ -27,7 +27,12 @@ UNSEEN = {
     # the default, and layers that decide for themselves where none are alike
     "certificate.shares": {"left out", "changed 0"},
     "stages.*.certificate.shares": {"left out", "changed 0"},
+    # the default, and counts of reshards that are left out where none are stated
+    "certificate.counts": {"left out", "changed 0"},
+    "stages.*.certificate.counts": {"left out", "changed 0"},
     # none, as in plans of earlier versions
+    "certificate.prices": {"left out"},
+    "stages.*.certificate.prices": {"left out"},
     "certificate.weights": {"left out"},
     "stages.*.certificate.weights": {"left out"},
     "stages.*.unlimited": {"left out"},
