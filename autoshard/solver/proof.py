@@ -134,14 +134,17 @@ def search_part(race: Race, work: Work, alive: np.ndarray, below: int) -> None:
         search_exactly(race, part, PART_BACKTRACKS, [], below)
 
 
-def guess(race: Race, begun: Callable[[float], Prover], most_work: float, whole: bool = True) -> int:
+def guess(
+    race: Race, begun: Callable[[float], Prover], most_work: float, whole: bool = True, first: float = GUESSED
+) -> int:
     """Guess what an assignment costs, from the bound upwards, and look for one so cheap until that is settled.
 
     Little is left of a network below a low guess, so that it is soon clear whether there is anything; where there is
     not, the guess was a bound. begun: a prover with this ceiling that has begun. whole: where a guess is nearly what is
-    known, all that is cheaper than that is looked at. Returns the table entries visited.
+    known, all that is cheaper than that is looked at. first: how far above the bound the first guess is, as a share of
+    it. Returns the table entries visited.
     """
-    spent, share, step = 0, GUESSED, 1.0
+    spent, step, share = 0, 1.0, first
     while spent < most_work and race.lower is not None:
         missing = race.target() - race.lower
         step = max(step, share * abs(race.lower), share * missing if math.isfinite(missing) else 0.0)

@@ -53,6 +53,9 @@ WORTH_GUESSING = 0.02
 GUESSING_SHARE = 0.8
 """The gap from which on costs are guessed under a memory limit (no rougher one may be accepted), and the part of the
 budget that this may take."""
+NEARLY, NEAR_SHARE = 0.01, 0.1
+"""How far above the bound a first guess is without a memory limit, where bounds of messages are mostly tight, and the
+part of the budget that guesses may take there: exact search follows, which takes long with a poor assignment."""
 SPLIT_ENTRIES = 3_000_000
 """Networks of up to so many table entries are split where a guess would be nearly what is known, and at once where
 nothing is, since plunges lead to assignments there."""
@@ -169,9 +172,13 @@ class Rounds:
         if finished and race.settled():
             return True
         if self.limited and number == 0 and not race.accepts(WORTH_GUESSING):
-            self._guess()
+            self._guess(GUESSING_SHARE)
             return race.settled()
         return False
+
+    def _is_far(self) -> bool:
+        """Whether what is known costs so much more than the bound that costs in between are worth guessing."""
+        return self.race.gap() > WORTH_GUESSING and not self.race.accepts(WORTH_GUESSING)
 
     def _settled_by_fixing(self, number: int) -> bool:
         """Begin a proof on what the bound leaves, and search in that. Whether the run is over."""
@@ -186,6 +193,11 @@ class Rounds:
         self._scatter_from(proving)
         if self.limited and number == 0 and self._settled_within_limit(proving):
             return True
+        if not self.limited and number == 0 and self.entries <= SPLIT_ENTRIES and self._is_far():
+            self._guess(NEAR_SHARE, first=NEARLY, whole=False)
+            if race.settled():
+                return True
+            race.enter("fix")
         self._search_core(proving, number)
         return False
 
@@ -195,9 +207,9 @@ class Rounds:
         if not self.proves:
             return True
         race.end_if_unwanted()
-        if race.gap() > WORTH_GUESSING and not race.accepts(WORTH_GUESSING):
+        if self._is_far():
             small = self.entries <= SPLIT_ENTRIES
-            self._guess(whole=not small)
+            self._guess(GUESSING_SHARE, whole=not small)
             if small and not race.settled():
                 self._split()
             if small or race.settled():
@@ -276,9 +288,9 @@ class Rounds:
             if self.scatter.wanted:
                 self.scatter.decode()
 
-    def _guess(self, *, whole: bool = True) -> None:
-        """Guess what an assignment costs, from what messages and prices have come to. whole: at last all that is
-        cheaper than what is known."""
+    def _guess(self, budget: float, *, first: float = proof.GUESSED, whole: bool = True) -> None:
+        """Guess what an assignment costs, from what messages and prices have come to. budget: the part of it that this
+        may take; first: see `proof.guess`. whole: at last all that is cheaper than what is known."""
         race, prices = self.race, self._prices()
         race.enter("guesses")
 
@@ -287,7 +299,7 @@ class Rounds:
             made.begin(self.state.ground.copy(), prices, PROVED_ENTRIES)
             return made
 
-        self.state.budget -= proof.guess(race, begun, GUESSING_SHARE * self.state.budget, whole)
+        self.state.budget -= proof.guess(race, begun, budget * self.state.budget, whole, first)
 
     def _prices(self) -> np.ndarray | None:
         """The best prices on memory so far; None where it has none."""
