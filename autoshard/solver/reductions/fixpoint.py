@@ -14,8 +14,8 @@ from autoshard.solver.work import Work
 MOST_COMPARED = 3
 """How often one node's states are compared: later comparisons find little and cost as much."""
 MANY_NODES = 200
-"""Networks with more nodes left than this are worth compiled code: it takes 0.4 of the time, and within a memory limit a
-network is reduced dozens of times."""
+"""Networks with more nodes left than this are worth compiled code: it takes 0.4 of the time, and within a memory limit
+a network is reduced dozens of times."""
 FEW_SLOTS = 0.05
 """Slots are compared again when the last comparison removed more than this share of those that are left."""
 MOST_GROWTH = 4
