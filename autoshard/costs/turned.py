@@ -81,6 +81,8 @@ def _in_pieces(tensor: TensorFactors, batch: set[int], sizes: np.ndarray) -> np.
 
 def _shorter(rule: ShardingRule, sizes: np.ndarray) -> np.ndarray:
     """[placement] elements of the shorter one of the last dimensions before and after; 1 where they are the same."""
+    if not sizes.shape[1]:  # one element: no dimension has a factor
+        return np.ones(len(sizes), sizes.dtype)
     before, after = _last(rule.operands[0], sizes), _last(rule.results[0], sizes)
     rows = np.arange(len(sizes))
     return np.where(before == after, 1, np.minimum(sizes[rows, before], sizes[rows, after]))

@@ -73,6 +73,12 @@ def test_what_has_no_bytes_is_turned_in_no_time(shape: tuple[int, ...], dtype: A
     assert plan.cost.compute_s == 0 and check_plan(json.loads(json.dumps(plan.to_dict()))).ok
 
 
+def test_one_element_is_turned_without_reading_again() -> None:
+    """Its rule has no factors."""
+    plan = api.plan(jnp.transpose, SPEC((1, 1), jnp.float32), mesh={"x": 2}, hardware="h100@compiler", time_limit=20)
+    assert check_plan(json.loads(json.dumps(plan.to_dict()))).ok
+
+
 def planned(hardware: str) -> Plan:
     pins = [Pin("x", '[{"x"}, {}, {}]'), Pin("out", '[{"x"}, {}, {}]')]
     return api.plan(
