@@ -12,7 +12,7 @@ from autoshard.costs.fusion import Fusion
 from autoshard.costs.host import KINDS, TO_DEVICE, TO_HOST, brought, output_layout, sent
 from autoshard.costs.manual import body_trips, manual_collectives, manual_compute_s
 from autoshard.costs.orders import order_permutes
-from autoshard.costs.pricing import StepPrices, step_bytes
+from autoshard.costs.pricing import StepPrices, given_bytes, step_bytes
 from autoshard.costs.roofline import op_seconds
 from autoshard.program.program import Block, Program
 from autoshard.program.schedule import PROGRAM, Schedule
@@ -208,9 +208,13 @@ def _steps(
     layout = reshard.source
     before = _local_bytes(program, schedule, value, layout)
     travel = prices.travel(value, op, program, when is When.SHARED and value in schedule.as_used)
+    shape, mesh = program.type_of(value).shape, schedule.mesh
     for step in reshard.steps:
-        layout = step.apply(layout)
+        ahead, layout = layout, step.apply(layout)
         after = _local_bytes(program, schedule, value, layout)
+        if step.kind is StepKind.ALL_TO_ALL:
+            split, piece = (form.local_shape(shape, mesh)[step.to_dim] for form in (ahead, layout))
+            before = float(given_bytes(before, split, piece, mesh.size(step.atoms)))
         share = travel.share(step.kind)
         size = float(step_bytes(step.kind, before, after, schedule.mesh.size(step.atoms))) * share
         kind = prices.compiled(step, program.type_of(value), layout)

@@ -148,7 +148,8 @@ def step_bytes(kind: str, before: ArrayLike, after: ArrayLike, devices: ArrayLik
     """The local bytes that a step's price is proportional to: those on its larger, gathered side, with what fills
     blocks of a dimension that the axes do not divide.
 
-    before, after: local bytes. devices: how many a group of the step has.
+    before, after: local bytes; for an all-to-all before is what a device gives to it (`given_bytes`). devices: how many
+    a group of the step has.
     """
     if kind in (StepKind.SLICE, StepKind.MASK):
         return np.asarray(after)
@@ -157,3 +158,15 @@ def step_bytes(kind: str, before: ArrayLike, after: ArrayLike, devices: ArrayLik
     if kind == StepKind.REDUCE_SCATTER:
         return np.maximum(before, np.multiply(after, devices))
     return np.maximum(before, after) if kind == StepKind.ALL_TO_ALL else np.asarray(before)
+
+
+def given_bytes(before: ArrayLike, whole: ArrayLike, piece: ArrayLike, devices: ArrayLike) -> np.ndarray:
+    """The local bytes that a device gives to an all-to-all, with what fills the dimension that it splits.
+
+    before: local bytes before it. whole, piece: local elements of that dimension before and after it. devices: of a
+    group, each of which takes a piece.
+
+    >>> int(given_bytes(32.0, 8, 3, 3))  # 8 rows of 4 bytes, for three devices
+    36
+    """
+    return np.multiply(before, np.multiply(piece, devices)) / np.maximum(whole, 1)

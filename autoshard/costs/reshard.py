@@ -16,7 +16,7 @@ from scipy.sparse.csgraph import breadth_first_order, shortest_path
 
 from autoshard.costs.critical import Role
 from autoshard.costs.exposure import Exposure
-from autoshard.costs.pricing import StepPrices, step_bytes
+from autoshard.costs.pricing import StepPrices, given_bytes, step_bytes
 from autoshard.costs.tiles import scatters_tiles
 from autoshard.costs.travel import PLAIN, Travel
 from autoshard.costs.waypoints import MAX_AXES_IN_ANY_ORDER, beginnings, waypoints
@@ -364,6 +364,10 @@ class ReshardTables:
         before, after = local[graph.sources[number]], local[graph.targets[number]]
         devices = np.array([self.mesh.size(graph.steps[k].atoms) for k in used.tolist()], np.float64)[places]
         kinds = np.array([graph.steps[k].kind for k in used.tolist()], object)[places]
+        turns = np.flatnonzero(kinds == StepKind.ALL_TO_ALL)
+        split = np.array([graph.steps[k].to_dim for k in graph.numbers[number[turns]].tolist()], np.int64)
+        whole, piece = (shapes[ends[number[turns]], split] for ends in (graph.sources, graph.targets))
+        before[turns] = given_bytes(before[turns], whole, piece, devices[turns])
         for kind in StepKind:
             those = kinds == kind
             moved[those] = step_bytes(kind, before[those], after[those], devices[those])

@@ -81,6 +81,16 @@ def test_uneven_blocks_move_as_whole_ones(step: Step, source: Layout, whole_byte
     assert row.seconds == pytest.approx(expected)
 
 
+def test_an_all_to_all_between_two_uneven_dimensions_fills_both() -> None:
+    """Of 13 x 10 over 4 devices each gives its 4 rows, in four pieces of 3 columns."""
+    program = program_of(lambda x: x + 1, f32(13, 10))
+    schedule = whole(program, AXES)
+    step = Step(StepKind.ALL_TO_ALL, (0,), 0, 1)
+    schedule.uses[Use(PROGRAM, 0)] = Reshard(CUT, step.apply(CUT), (step,))
+    (row,) = cost(program, schedule).rows
+    assert row.bytes == 4 * 12 * 4
+
+
 def test_a_slice_reads_and_writes_what_it_keeps() -> None:
     program = program_of(lambda x, w: x @ w, f32(8, 8), f32(8, 8))
     schedule = whole(program, AXES)

@@ -12,7 +12,7 @@ from autoshard.verify.plan.apart import exceeds_chip, spills
 from autoshard.verify.plan.as_used import stays
 from autoshard.verify.plan.border import cuts
 from autoshard.verify.plan.copied import Copies
-from autoshard.verify.plan.flow import COLLECTIVES, Flow, Way
+from autoshard.verify.plan.flow import COLLECTIVES, Flow, Move, Way
 from autoshard.verify.plan.host import copies
 from autoshard.verify.plan.kinds import kinds_of_work
 from autoshard.verify.plan.layout import Holding
@@ -111,6 +111,14 @@ class Pricer:
         whole = size * (devices if kind == "all_to_all" else 1)
         return size, float(self.machine.collective_s(kind, whole, self.parts(atoms)))
 
+    def given(self, size: float, move: Move) -> float:
+        """Bytes that a device gives to a step; to an all-to-all in pieces of one length. size: what it holds."""
+        for before, after in zip(move.before.runs, move.after.runs, strict=True):
+            gained = after.atoms[len(before.atoms) :]
+            if move.kind == "all_to_all" and gained and before.length:
+                return size * after.length * self.flow.mesh.group(gained) / before.length
+        return size
+
     def rows(self) -> Iterator[Row]:
         """Everything that takes time beside the ops, with its price."""
         flow, graph = self.flow, self.flow.graph
@@ -178,6 +186,7 @@ class Pricer:
         for move in way.moves:
             share = self.loads.carried(move.kind, way.value, op, as_used)
             before, after = (self.local_bytes(way.value, held) * share for held in (move.before, move.after))
+            before = self.given(before, move)
             size, seconds = self.step(move.kind, move.atoms, before, after)
             runs_as = move.kind
             if move.kind == "reduce_scatter" and self.loads.sums_whole(way.value, move):
