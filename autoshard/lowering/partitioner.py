@@ -5,7 +5,9 @@
   block, and come out as many times too large; and one in groups that the devices do not divide;
 - a `pad` that adds on one side and takes off on the other, or adds between elements, of a whole array to a cut one;
 - two windows over one array with different ends (a running sum and a running maximum, average and largest of a pool):
-  the array is padded once, with the first one's number.
+  the array is padded once, with the first one's number;
+- a reduction, or windows, over a cut dimension that begin with another number than the neutral one, which enters once
+  for every device, or with a function of their own, which the partitioner does not know and may refuse.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,15 +39,34 @@ def safe_operands(
     if op.kind == "conv_general_dilated":
         specs = params["dimension_numbers"][:2]
         return [_whole(x, _kept_whole(spec, params, mesh), mesh) for x, spec in zip(operands, specs, strict=True)]
+    if folded := _folded(op, params):
+        return [_whole(x, folded if x.ndim else (), mesh) for x in operands]
     odd = op.kind == "pad" and any(low * high < 0 or inner for low, high, inner in params["padding_config"])
     return [lax.optimization_barrier(operands[0]), *operands[1:]] if odd or shares else operands
 
 
 def safe_results(op: Op, params: dict[str, Any], results: Sequence[Any], mesh: JaxMesh | AbstractMesh) -> Iterator[Any]:
     """The results of an op, as `safe_operands`."""
+    whole: Sequence[int] = ()
+    if op.kind == "conv_general_dilated":
+        whole = _kept_whole(params["dimension_numbers"][2], params, mesh)
+    elif op.kind == "reduce_window":
+        whole = _folded(op, params)
     for x in results:
-        is_convolution = op.kind == "conv_general_dilated"
-        yield _whole(x, _kept_whole(params["dimension_numbers"][2], params, mesh), mesh) if is_convolution else x
+        yield _whole(x, whole, mesh)
+
+
+def _folded(op: Op, params: dict[str, Any]) -> Sequence[int]:
+    """Dimensions along which a function of the program's own, or a beginning of its own, takes elements together.
+
+    JAX has other primitives for sums, largest elements and the like that begin with the neutral number.
+    """
+    if op.kind == "reduce":
+        return tuple(params["dimensions"])
+    if op.kind != "reduce_window":
+        return ()
+    windows, padding, inner = (params[name] for name in ("window_dimensions", "padding", "base_dilation"))
+    return [d for d, n in enumerate(windows) if n > 1 or tuple(padding[d]) != (0, 0) or inner[d] > 1]
 
 
 def _kept_whole(spec: Sequence[int], params: dict[str, Any], mesh: JaxMesh | AbstractMesh) -> Sequence[int]:

@@ -70,3 +70,29 @@ def test_convolutions_cut_by_position_on_several_axes(form, x, w, out):
         return lax.conv_general_dilated(x, w, (1,), ((1, 1),), rhs_dilation=(2,))
 
     check(f, [f32(4, 8, 16), f32(8, 8, 2)], [("x", x), ("w", w), ("out", out)], form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("cut", ['[{"a"}, {"b"}]', '[{"b", "a"}, {}]'])
+def test_reductions_that_begin_with_a_number_of_their_own(form, cut):
+    def f(x):
+        largest = lax.reduce(x, jnp.float32(3), lax.max, (0,))
+        return lax.reduce(x, jnp.float32(3), lax.add, (0,)), lax.reduce(x, x[0, 0], lax.mul, (0,)), largest
+
+    check(f, [f32(8, 12)], [("x", cut)], form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_reductions_by_a_function_of_the_programs_own(form):
+    def f(x):
+        return lax.reduce(x, jnp.float32(0), lambda p, q: jnp.sqrt(p * p + q * q), (0,))
+
+    check(f, [f32(8, 12)], [("x", '[{"a"}, {"b"}]')], form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_windows_that_begin_with_a_number_of_their_own(form):
+    def f(x):
+        return lax.reduce_window(x, jnp.float32(3), lax.add, (3, 1), (1, 1), "SAME")
+
+    check(f, [f32(8, 12)], [("x", '[{"a"}, {"b"}]'), ("out", '[{"a"}, {"b"}]')], form)
