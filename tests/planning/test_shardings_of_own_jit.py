@@ -130,6 +130,19 @@ def test_a_function_that_jax_does_not_run_by_itself_is_verified_but_for_its_resu
     assert checked.ok and undone == ["results against the unsharded program"]
 
 
+def test_results_on_two_meshes_that_jax_cannot_name_are_verified_but_for_their_numbers() -> None:
+    """JAX looks for the sharding of every result on the mesh of the first."""
+    line = NamedSharding(Mesh(np.array(jax.devices()[:8]), ("all",)), P("all"))
+
+    def f(x: Any) -> Any:
+        return jax.lax.with_sharding_constraint(x * 2, line), jax.lax.with_sharding_constraint(x * 3, named("x"))
+
+    asked: dict[str, Any] = {"mesh": AXES, "hardware": "tpu_v5e"}
+    checked = autoshard.plan(f, X, **asked).verify(f, X, **asked)
+    undone = [check.name for check in checked.checks if check.status == "not done"]
+    assert checked.ok and undone == ["results against the unsharded program"]
+
+
 @pytest.mark.parametrize("mesh", [{"all": 8}, {"model": 4, "data": 2}, {"a": 4, "b": 2}], ids=str)
 def test_what_is_stated_on_another_mesh_needs_no_collectives_that_it_does_not_need_there(mesh: dict[str, int]) -> None:
     as_made = jax.jit(step, in_shardings=(named(None, "y"), named("x")), out_shardings=named("x", "y"))

@@ -371,8 +371,9 @@ def _numbers(lowered: "Lowered", runnable: Runnable, form: Callable[..., Any] | 
     return ok(NUMBERS, lines) if report.ok else not_done(NUMBERS, *lines)
 
 
-_CANNOT_RUN = ("incompatible devices", "only AbstractMesh exists")
-"""What JAX says of a function whose own shardings name other devices than it would run on, or none."""
+_CANNOT_RUN = ("incompatible devices", "only AbstractMesh exists", "is incompatible with mesh_shape")
+"""What JAX says of a function whose own shardings name other devices than it would run on, or none, or several meshes,
+one of which it takes for that of a result stated on another."""
 
 
 def _flop(program: Any) -> float:
