@@ -7,7 +7,8 @@
 - two windows over one array with different ends (a running sum and a running maximum, average and largest of a pool):
   the array is padded once, with the first one's number;
 - a reduction, or windows, over a cut dimension that begin with another number than the neutral one, which enters once
-  for every device, or with a function of their own, which the partitioner does not know and may refuse.
+  for every device, or with a function of their own, which the partitioner does not know and may refuse; it refuses
+  those of bits, too.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,7 +40,7 @@ def safe_operands(
     if op.kind == "conv_general_dilated":
         specs = params["dimension_numbers"][:2]
         return [_whole(x, _kept_whole(spec, params, mesh), mesh) for x, spec in zip(operands, specs, strict=True)]
-    if folded := _folded(op, params):
+    if folded := _folded(op, params, operands):
         return [_whole(x, folded if x.ndim else (), mesh) for x in operands]
     odd = op.kind == "pad" and any(low * high < 0 or inner for low, high, inner in params["padding_config"])
     return [lax.optimization_barrier(operands[0]), *operands[1:]] if odd or shares else operands
@@ -51,18 +52,21 @@ def safe_results(op: Op, params: dict[str, Any], results: Sequence[Any], mesh: J
     if op.kind == "conv_general_dilated":
         whole = _kept_whole(params["dimension_numbers"][2], params, mesh)
     elif op.kind == "reduce_window":
-        whole = _folded(op, params)
+        whole = _folded(op, params, results)
     for x in results:
         yield _whole(x, whole, mesh)
 
 
-def _folded(op: Op, params: dict[str, Any]) -> Sequence[int]:
-    """Dimensions along which a function of the program's own, or a beginning of its own, takes elements together.
+def _folded(op: Op, params: dict[str, Any], arrays: Sequence[Any]) -> Sequence[int]:
+    """Dimensions along which a function of the program's own, or a beginning of its own, takes elements together, and
+    those of reductions of bits. arrays: operands or results.
 
     JAX has other primitives for sums, largest elements and the like that begin with the neutral number.
     """
     if op.kind == "reduce":
         return tuple(params["dimensions"])
+    if op.kind == "reduce_xor" or (op.kind in ("reduce_and", "reduce_or") and arrays[0].dtype != bool):
+        return tuple(params["axes"])
     if op.kind != "reduce_window":
         return ()
     windows, padding, inner = (params[name] for name in ("window_dimensions", "padding", "base_dilation"))

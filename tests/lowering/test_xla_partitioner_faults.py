@@ -96,3 +96,13 @@ def test_windows_that_begin_with_a_number_of_their_own(form):
         return lax.reduce_window(x, jnp.float32(3), lax.add, (3, 1), (1, 1), "SAME")
 
     check(f, [f32(8, 12)], [("x", '[{"a"}, {"b"}]'), ("out", '[{"a"}, {"b"}]')], form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_reductions_of_bits(form):
+    def f(x):
+        bits = x.astype(jnp.int32)
+        odd = lax.reduce_xor(bits, axes=(0,)), lax.reduce_xor(x > 0, axes=(0,))
+        return *odd, lax.reduce_and(bits, axes=(0,)), lax.reduce_or(bits, axes=(0,))
+
+    check(f, [9 * f32(8, 12)], [("x", '[{"a"}, {"b"}]')], form)
