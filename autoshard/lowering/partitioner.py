@@ -8,7 +8,7 @@
   the array is padded once, with the first one's number;
 - a reduction, or windows, over a cut dimension that begin with another number than the neutral one, which enters once
   for every device, or with a function of their own, which the partitioner does not know and may refuse; it refuses
-  those of bits, too.
+  those of bits, too, and windows over two arrays that are cut differently (tangents of pools).
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,6 +21,8 @@ from jax.sharding import Mesh as JaxMesh
 from autoshard.program.program import Op, Program
 
 _WINDOWS = ("reduce_window", "cum", "select_and_")
+_FOLDED_WINDOWS = ("reduce_window", "select_and_gather_add")
+"""Windows of a function of the program's own, and those of tangents of pools, which are windows over two arrays."""
 
 
 def windows_that_share(program: Program) -> frozenset[int]:
@@ -41,7 +43,7 @@ def safe_operands(
         specs = params["dimension_numbers"][:2]
         return [_whole(x, _kept_whole(spec, params, mesh), mesh) for x, spec in zip(operands, specs, strict=True)]
     if folded := _folded(op, params, operands):
-        return [_whole(x, folded if x.ndim else (), mesh) for x in operands]
+        operands = [_whole(x, folded if x.ndim else (), mesh) for x in operands]
     odd = op.kind == "pad" and any(low * high < 0 or inner for low, high, inner in params["padding_config"])
     return [lax.optimization_barrier(operands[0]), *operands[1:]] if odd or shares else operands
 
@@ -51,7 +53,7 @@ def safe_results(op: Op, params: dict[str, Any], results: Sequence[Any], mesh: J
     whole: Sequence[int] = ()
     if op.kind == "conv_general_dilated":
         whole = _kept_whole(params["dimension_numbers"][2], params, mesh)
-    elif op.kind == "reduce_window":
+    elif op.kind in _FOLDED_WINDOWS:
         whole = _folded(op, params, results)
     for x in results:
         yield _whole(x, whole, mesh)
@@ -67,9 +69,10 @@ def _folded(op: Op, params: dict[str, Any], arrays: Sequence[Any]) -> Sequence[i
         return tuple(params["dimensions"])
     if op.kind == "reduce_xor" or (op.kind in ("reduce_and", "reduce_or") and arrays[0].dtype != bool):
         return tuple(params["axes"])
-    if op.kind != "reduce_window":
+    if op.kind not in _FOLDED_WINDOWS:
         return ()
-    windows, padding, inner = (params[name] for name in ("window_dimensions", "padding", "base_dilation"))
+    windows, padding = params["window_dimensions"], params["padding"]
+    inner = params.get("base_dilation", (1,) * len(windows))
     return [d for d, n in enumerate(windows) if n > 1 or tuple(padding[d]) != (0, 0) or inner[d] > 1]
 
 

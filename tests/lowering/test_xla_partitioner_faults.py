@@ -106,3 +106,14 @@ def test_reductions_of_bits(form):
         return *odd, lax.reduce_and(bits, axes=(0,)), lax.reduce_or(bits, axes=(0,))
 
     check(f, [9 * f32(8, 12)], [("x", '[{"a"}, {"b"}]')], form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_tangents_of_pools(form):
+    def pool(x):
+        return lax.reduce_window(x, -jnp.inf, lax.max, (3, 1, 2), (3, 1, 2), "VALID")
+
+    def f(x):
+        return jax.jvp(pool, (x,), (jnp.cos(x) * 3,))[1]
+
+    check(f, [f32(12, 8, 16)], [("x", '[{"a"}, {}, {}]'), ("out", '[{}, {"b"}, {"a"}]')], form)
