@@ -139,6 +139,10 @@ class Placement:
             done = [o for o in rule.cutouts if o.result == c.result and o.dim != c.dim]
             done = [o for o in done if (o.dim < c.dim if o in moved else not c.grows)]
             added = tuple((o.dim, local(o.made) - local(o.taken)) for o in done)
+            cuts = {o.dim for o in rule.cutouts if o.result == c.result}
+            for d, (taken, made) in enumerate(zip(rule.operands[c.operand], rule.results[c.result], strict=True)):
+                if taken != made and d not in cuts and not c.grows:  # a slice with a step
+                    added += ((d, prod(map(local, made)) - prod(map(local, taken))),)
             atoms = self.factors[c.taken]
             for pairs, width in cutout_permutes(rule, c, atoms, mesh):
                 yield Exchange(c.operand, c.dim, atoms, width, 0, added, pairs)

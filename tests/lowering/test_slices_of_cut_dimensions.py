@@ -92,6 +92,17 @@ def test_a_shift_by_one_row_sends_one_row():
     assert moved(plan) == [("permute", 1), ("permute", 1)]
 
 
+def test_rows_are_sent_after_a_step_through_their_columns():
+    """Every third of 24 columns is taken first, then at most three rows change devices."""
+
+    def f(x):
+        return jnp.sin(x[4:60, ::3])
+
+    plan = plan_of(f, out='[{"x"}, {}]', hardware="cpu_sim")
+    right(plan, f, X)
+    assert plan.collectives[["kind", "bytes"]].values.tolist() == [["permute", 3 * 8 * 4]]
+
+
 def test_half_of_the_rows_is_two_permutes_where_links_are_switched():
     large = jax.ShapeDtypeStruct((4096, 512), jnp.float32)
     plan = plan_of(lambda x: jnp.sin(x[:2048]), large, out='[{"x"}, {}]', hardware="h100")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from autoshard.verify.plan.cutouts import Cutout, cut_alone, cut_both, permutes
@@ -140,12 +141,16 @@ def _moved(rule: Rule, both: Sequence[Cutout], factors: Any, mesh: Atoms) -> Ite
     for c in both:
         others = [o for o in rule.cutouts if o.result == c.result and o.dim != c.dim]
         before = [o for o in others if (o.dim < c.dim if o in both else not o.grows)]
-        changed = tuple((o.dim, on_device(o.made) - on_device(o.taken)) for o in before)
+        changed = [(o.dim, on_device(o.made) - on_device(o.taken)) for o in before]
+        run = {o.dim for o in rule.cutouts if o.result == c.result}
+        for dim, (taken, made) in enumerate(zip(rule.operands[c.operand], rule.results[c.result], strict=True)):
+            if not c.grows and dim not in run and list(taken) != list(made):  # taken with a step
+                changed.append((dim, prod(map(on_device, made)) - prod(map(on_device, taken))))
         atoms = tuple(a for a in factors[c.taken] if mesh.sizes[a] > 1)
         if c.wraps and rule.sizes[c.taken] % mesh.group(atoms):
             raise Impossible(f"it cuts dimension {c.dim} of {rule.sizes[c.taken]} elements unevenly and rolls it")
         for pairs, count in permutes(rule.sizes, c, atoms, mesh) if atoms else ():
-            yield Edge(c.operand, c.dim, atoms, count, 0, changed, pairs)
+            yield Edge(c.operand, c.dim, atoms, count, 0, tuple(changed), pairs)
 
 
 def uncut(rule: Rule) -> Placed:
