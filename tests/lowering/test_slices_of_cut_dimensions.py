@@ -103,6 +103,18 @@ def test_rows_are_sent_after_a_step_through_their_columns():
     assert plan.collectives[["kind", "bytes"]].values.tolist() == [["permute", 3 * 8 * 4]]
 
 
+def test_a_pad_sends_columns_of_its_own_rows_where_it_cuts_these():
+    """6 of 24 rows, of which a device keeps a quarter, of 3 columns that move."""
+    x = f32(16, 24)
+
+    def f(x):
+        return lax.pad(jnp.sin(x), jnp.float32(7), ((4, 4, 0), (3, 5, 0)))
+
+    plan = plan_of(f, x, '[{}, {"x"}]', '[{"y"}, {"x"}]', mesh={"x": 2, "y": 4}, hardware="cpu_sim")
+    right(plan, f, x)
+    assert set(plan.collectives["kind"]) == {"permute"}
+
+
 def test_half_of_the_rows_is_two_permutes_where_links_are_switched():
     large = jax.ShapeDtypeStruct((4096, 512), jnp.float32)
     plan = plan_of(lambda x: jnp.sin(x[:2048]), large, out='[{"x"}, {}]', hardware="h100")

@@ -133,14 +133,17 @@ def _edges(rule: Rule, factors: Any, mesh: Atoms) -> list[Edge]:
 
 
 def _moved(rule: Rule, both: Sequence[Cutout], factors: Any, mesh: Atoms) -> Iterator[Edge]:
-    """The elements of cutouts that change devices. A slice has taken what it leaves whole, a pad has not added it."""
+    """The elements of cutouts that change devices. A slice has taken what it leaves whole, a pad has not added it,
+    but for dimensions before that it cuts.
+    """
 
     def on_device(factor: int) -> int:
         return cut(rule.sizes[factor], factors[factor], mesh).length if factor >= 0 else 1
 
     for c in both:
         others = [o for o in rule.cutouts if o.result == c.result and o.dim != c.dim]
-        before = [o for o in others if (o.dim < c.dim if o in both else not o.grows)]
+        turns = [*both, *(o for o in others if o.grows and o.made >= 0 and mesh.group(factors[o.made]) > 1)]
+        before = [o for o in others if (o.dim < c.dim if o in turns else not o.grows)]
         changed = [(o.dim, on_device(o.made) - on_device(o.taken)) for o in before]
         run = {o.dim for o in rule.cutouts if o.result == c.result}
         for dim, (taken, made) in enumerate(zip(rule.operands[c.operand], rule.results[c.result], strict=True)):
