@@ -129,9 +129,7 @@ class Placement:
         return [*edges, *self._cut_out(rule, mesh)]
 
     def _cut_out(self, rule: ShardingRule, mesh: AtomMesh) -> Iterator["Exchange"]:
-        """The permutes of cutouts. A slice takes what it leaves whole first, a pad adds it last; dimensions that are cut
-        have their turn.
-        """
+        """The permutes of cutouts. A slice takes what it leaves whole first, a pad adds it last."""
 
         def local(factor: int) -> int:
             return -(-rule.factor_sizes[factor] // mesh.size(self.factors[factor])) if factor >= 0 else 1
@@ -139,6 +137,7 @@ class Placement:
         moved = self.moved(rule)
         for c in moved:
             done = [o for o in rule.cutouts if o.result == c.result and o.dim != c.dim]
+            # what a pad cuts has its turn among what moves
             grown = [o for o in done if o.grows and o.made >= 0 and mesh.size(self.factors[o.made]) > 1]
             done = [o for o in done if (o.dim < c.dim if o in moved or o in grown else not c.grows)]
             added = tuple((o.dim, local(o.made) - local(o.taken)) for o in done)
