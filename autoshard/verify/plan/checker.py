@@ -14,12 +14,13 @@ from autoshard.verify.plan.apart import check_apart, products_apart
 from autoshard.verify.plan.as_used import check_as_used, narrowed
 from autoshard.verify.plan.bound import check_bounds, taken_on_trust
 from autoshard.verify.plan.calls import Calls
-from autoshard.verify.plan.cost import Pricer, check_collectives, check_cost
+from autoshard.verify.plan.cost import Pricer, check_cost
 from autoshard.verify.plan.flow import COLLECTIVES, Flow, check_flow, derive
 from autoshard.verify.plan.form import check_form_holds
 from autoshard.verify.plan.host import check_host
 from autoshard.verify.plan.in_code import check_in_code
 from autoshard.verify.plan.layout import Impossible, read_atoms
+from autoshard.verify.plan.listed import check_collectives
 from autoshard.verify.plan.lives import Lives, Sizes
 from autoshard.verify.plan.machine import check_machine
 from autoshard.verify.plan.manual import check_manual_computations
