@@ -183,12 +183,12 @@ def test_the_command_ends_with_3_where_none_exists(config: Path, capsys: pytest.
 def test_the_command_ends_with_4_where_none_was_found(
     config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from autoshard.api import verbs as api
+    from autoshard.api import deciding
 
     def nothing(*args: Any, **options: Any) -> Any:
         raise NotFoundError("no plan was found", facts={"achieved_bytes": 3})
 
-    monkeypatch.setattr(api, "decide_by", nothing)
+    monkeypatch.setattr(deciding, "decide_by", nothing)
     config.write_text(CONFIG)
     assert main(["solve", str(config), "--json"]) == 4
     out, _ = capsys.readouterr()
