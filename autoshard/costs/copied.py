@@ -36,7 +36,8 @@ def notes_on_copies(program: Program, op_seconds: Mapping[int, float]) -> list[s
     whole = sum(op_seconds.values())
     return [
         f"{program.input_names[number]} is written in part and not donated: each step copies all of it first, "
-        f"{seconds / whole:.0%} of the work; donate_argnums spares that where the caller does not need the old one"
+        f"{seconds / whole:.0%} of the work; donating it (donate_argnums, `donate` of a config) spares that where the "
+        "caller does not need the old one"
         for number, seconds in sorted(taken.items())
         if seconds >= TOLD_FROM * whole > 0
     ]
