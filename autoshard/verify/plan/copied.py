@@ -2,6 +2,7 @@
 
 from autoshard.verify.plan.placed import Placed
 from autoshard.verify.plan.program import Graph, Node, element_bytes
+from autoshard.verify.plan.work import block_elements, local_sizes
 
 
 class Copies:
@@ -25,11 +26,8 @@ class Copies:
         often = self._often(value)
         if not often:
             return 0.0
-        size = element_bytes(self.graph.values[value].dtype)
-        for factors in placed.rule.operands[0]:
-            for factor in factors:
-                size *= -(-placed.rule.sizes[factor] // placed.parts[factor])
-        return 2 * size * often
+        block = block_elements(placed.rule.operands[0], local_sizes(placed.rule, placed))
+        return 2 * often * block * element_bytes(self.graph.values[value].dtype)
 
     def _often(self, value: int) -> float:
         """Copies of a value with each execution of an op that writes into it."""

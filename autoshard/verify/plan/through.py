@@ -6,6 +6,7 @@ from typing import Final
 from autoshard.costmodels.compiled import WorkKind
 from autoshard.verify.plan.placed import Placed
 from autoshard.verify.plan.program import Graph, Node, element_bytes
+from autoshard.verify.plan.work import block_elements, local_sizes
 
 READING: Final = ("matmul", "updated", "spilled", "cached")
 _INDEXED: Final = ("slice", "dynamic_slice", "gather")
@@ -25,14 +26,13 @@ class Reads:
         """
         if kind.value not in READING:
             return 0.0
-        total = 0.0
-        for slot, value in enumerate(op.operands[: len(placed.rule.operands)]):
-            if value in exists or value in op.operands[slot + 1 :]:
+        sizes, total = local_sizes(placed.rule, placed), 0.0
+        for value, factors in dict(zip(op.operands, placed.rule.operands, strict=False)).items():
+            if value in exists:
                 continue
-            block = 1.0
-            for factor in (f for factors in placed.rule.operands[slot] for f in factors):
-                block *= -(-placed.rule.sizes[factor] // placed.parts[factor])
-            total += block * sum(element_bytes(self.graph.values[v].dtype) for v in self._sources(value, exists))
+            total += block_elements(factors, sizes) * sum(
+                element_bytes(self.graph.values[v].dtype) for v in self._sources(value, exists)
+            )
         return total
 
     def _sources(self, value: int, exists: Collection[int]) -> set[int]:

@@ -192,11 +192,12 @@ def _follow(
 # -- work --------------------------------------------------------------------------------------------
 
 
-def _local(rule: Rule, placed: Placed) -> list[int]:
+def local_sizes(rule: Rule, placed: Placed) -> list[int]:
+    """Sizes of the factors on one device."""
     return [ceil(n / p) for n, p in zip(rule.sizes, placed.parts, strict=True)]
 
 
-def _block(factors: Factors | Iterable[int], sizes: list[int]) -> float:
+def block_elements(factors: Factors | Iterable[int], sizes: list[int]) -> float:
     """Elements of a device's block of a tensor."""
     return float(prod(sizes[f] for d in factors for f in (d if isinstance(d, tuple) else (d,))))
 
@@ -204,7 +205,7 @@ def _block(factors: Factors | Iterable[int], sizes: list[int]) -> float:
 def flop(op: Node, placed: Placed, graph: Graph) -> float:
     """FLOP of one execution on one device; a multiply-add is 2."""
     rule, kind = placed.rule, op.kind
-    n = _local(rule, placed)
+    n = local_sizes(rule, placed)
     if "work" in op.attrs:
         return float(op.attrs["work"]["flop"] or 0.0) * _kernel_share(rule, n)
     per_pair = 2.0
@@ -215,25 +216,25 @@ def flop(op: Node, placed: Placed, graph: Graph) -> float:
     if kind == "fft":
         kinds = [graph.values[v].dtype.startswith("complex") for v in (*op.operands, *op.results)]
         length = prod(op.attrs.get("window") or (1,))
-        elements = max(_block(rule.operands[0], n), _block(rule.results[0], n))
+        elements = max(block_elements(rule.operands[0], n), block_elements(rule.results[0], n))
         return elements * log2(max(2, length)) * (5.0 if all(kinds) else 2.5)
     if kind.startswith(("reduce_window", "select_and")):
-        windows = _block(rule.results[0], n)
+        windows = block_elements(rule.results[0], n)
         if "scatter" in kind:  # one for each element of the smaller operand
-            windows = min(_block(t, n) for t in rule.operands[:2])
+            windows = min(block_elements(t, n) for t in rule.operands[:2])
         return windows * prod(op.attrs.get("window") or (1,))
     if kind == "reduce" or kind.startswith(("reduce_", "argm", "cum")):
-        return sum(_block(t, n) for t in rule.operands)
+        return sum(block_elements(t, n) for t in rule.operands)
     if kind.startswith("scatter"):
-        return _block(rule.operands[2], n)
+        return block_elements(rule.operands[2], n)
     if kind in ("sort", "top_k", "approx_top_k"):
         ordered = prod(rule.sizes[f] for f in {f for d in rule.operands[0] for f in d} & rule.uncut)
-        return _block(rule.operands[0], n) * max(1, ceil(log2(max(2, ordered))))
+        return block_elements(rule.operands[0], n) * max(1, ceil(log2(max(2, ordered))))
     if kind in _FACTORS or kind in _SOLVES:
         return per_pair / 2 * _linalg_flop(op, rule, n, graph)
     if kind in _COPIES:
         return 0.0
-    return sum(_block(t, n) for t in rule.results) * _FLOP_PER_ELEMENT.get(kind, 1.0)
+    return sum(block_elements(t, n) for t in rule.results) * _FLOP_PER_ELEMENT.get(kind, 1.0)
 
 
 def _pairs(op: Node, rule: Rule, n: list[int]) -> float:
@@ -243,19 +244,19 @@ def _pairs(op: Node, rule: Rule, n: list[int]) -> float:
     if op.kind.startswith("ragged_dot"):
         # a row is in one group: a group is no loop of the work, be it in the right side or, of gradients, in the result
         rows, others, made = ({f for d in t for f in d} for t in (*rule.operands[:2], rule.results[0]))
-        return _block(rows | (others & made), n)
+        return block_elements(rows | (others & made), n)
     features = {f for d in rule.operands[1] for f in d} & {f for d in rule.results[0] for f in d}
-    per_channel = _block(rule.operands[1], n) / max(1.0, _block(features, n))
-    return _block(rule.results[0], n) * per_channel * taps_that_meet(op)
+    per_channel = block_elements(rule.operands[1], n) / max(1.0, block_elements(features, n))
+    return block_elements(rule.results[0], n) * per_channel * taps_that_meet(op)
 
 
 def _linalg_flop(op: Node, rule: Rule, n: list[int], graph: Graph) -> float:
     """FLOP of real factorisations and solves on one device, which has whole matrices."""
     rows, columns = (1, 1, *graph.values[op.operands[0]].shape)[-2:]
     if op.kind == "triangular_solve":
-        return _block(rule.results[0], n) * columns
+        return block_elements(rule.results[0], n) * columns
     made = (1, *graph.values[op.results[0]].shape)[-1]
-    matrices = _block(rule.operands[0], n) / max(1, rows * columns)
+    matrices = block_elements(rule.operands[0], n) / max(1, rows * columns)
     return matrices * _matrix_flop(op.kind, rows, columns, made)
 
 
@@ -279,7 +280,7 @@ def taps_that_meet(op: Node) -> float:
 def padded_channels(placed: Placed, tile: int) -> float:
     """FLOP of a convolution whose channels are filled up to whole tiles of the matrix unit, over those it has."""
     rule = placed.rule
-    n = _local(rule, placed)
+    n = local_sizes(rule, placed)
     image, kernel, made = ([set(dim) for dim in tensor] for tensor in (*rule.operands, *rule.results))
     of_image, of_kernel, of_made = (set().union(*dims) for dims in (image, kernel, made))
     if any(rule.sizes[f] > 1 for f in of_image & of_kernel & of_made):
@@ -294,10 +295,10 @@ def padded_channels(placed: Placed, tile: int) -> float:
     summed = [dim for dim in kernel if dim and dim <= of_image and not dim & of_made and whole(dim) > 1]
     own, places = whole(of_kernel - of_image - of_made), whole(of_made - of_image - of_kernel)
     inputs = whole(of_image - of_kernel - of_made)
-    out = _block(of_kernel & of_made, n)
+    out = block_elements(of_kernel & of_made, n)
     if len(summed) > 1 or (inputs > 1 and own > places):  # the gradient of a kernel
-        return up(max(out, _block((of_image & of_made) - of_kernel, n)), tile)
-    taken = _block((of_image & of_kernel) - of_made, n)
+        return up(max(out, block_elements((of_image & of_made) - of_kernel, n)), tile)
+    taken = block_elements((of_image & of_kernel) - of_made, n)
     return up(min(out, taken), tile) * up(max(out, taken), min(_LANES, tile))
 
 
@@ -310,7 +311,7 @@ def vector_flop_of_kernel(op: Node, placed: Placed) -> float:
     """FLOP of the transcendentals of a kernel, which its vector unit does beside the matmuls; 0 for other ops."""
     if "work" not in op.attrs:
         return 0.0
-    share = _kernel_share(placed.rule, _local(placed.rule, placed))
+    share = _kernel_share(placed.rule, local_sizes(placed.rule, placed))
     return _FLOP_PER_ELEMENT["exp"] * float(op.attrs["work"]["transcendentals"]) * share
 
 
@@ -320,14 +321,14 @@ def turned_bytes(op: Node, placed: Placed, graph: Graph, sector: int) -> float:
     """
     if op.kind != "transpose":
         return 0.0
-    n = _local(placed.rule, placed)
+    n = local_sizes(placed.rule, placed)
     longer = [[f for dim in t for f in dim if n[f] > 1] for t in (placed.rule.operands[0], placed.rule.results[0])]
     if not longer[0] or longer[0][-1] == longer[1][-1]:
         return 0.0
     short = min(n[factors[-1]] for factors in longer)
     size = element_bytes(graph.values[op.operands[0]].dtype)
     again = min(short, sector / size) - 1 if short < 8 and size else 0
-    return again * size * _block(placed.rule.operands[0], n)
+    return again * size * block_elements(placed.rule.operands[0], n)
 
 
 def cache_bytes(op: Node, placed: Placed, graph: Graph, written: set[int]) -> float:
@@ -335,21 +336,21 @@ def cache_bytes(op: Node, placed: Placed, graph: Graph, written: set[int]) -> fl
     turned, copied and turned back). They turn where what all three tensors share, dimensions of one element left out,
     does not lie side by side in an operand, or lies last.
     """
-    rule, n, total = placed.rule, _local(placed.rule, placed), 0.0
+    rule, n, total = placed.rule, local_sizes(placed.rule, placed), 0.0
     shared = set.intersection(*({f for dim in t for f in dim} for t in (*rule.operands, *rule.results)))
     for v, factors in zip(op.operands, rule.operands, strict=True):
         longer = [f for dim in factors for f in dim if n[f] > 1]
         places = [k for k, f in enumerate(longer) if f in shared]
         if places and (places[-1] - places[0] >= len(places) or places[-1] == len(longer) - 1):
-            total += (6 if v in written else 2) * _block(factors, n) * element_bytes(graph.values[v].dtype)
+            total += (6 if v in written else 2) * block_elements(factors, n) * element_bytes(graph.values[v].dtype)
     return total
 
 
 def made_bytes(op: Node, placed: Placed, graph: Graph) -> float:
     """Bytes of the results of one execution on one device."""
-    n = _local(placed.rule, placed)
+    n = local_sizes(placed.rule, placed)
     sizes = (element_bytes(graph.values[v].dtype) for v in op.results)
-    return sum(_block(dims, n) * size for dims, size in zip(placed.rule.results, sizes, strict=True))
+    return sum(block_elements(dims, n) * size for dims, size in zip(placed.rule.results, sizes, strict=True))
 
 
 def is_update(op: Node) -> bool:
@@ -376,14 +377,14 @@ def moved_bytes(op: Node, placed: Placed, graph: Graph, exists: set[int]) -> flo
     known borders reads what it takes, and all of a dimension that it steps through. What is given twice is read once.
     A ragged matmul reads as many groups as it has rows, if it has more groups than these.
     """
-    rule, n = placed.rule, _local(placed.rule, placed)
+    rule, n = placed.rule, local_sizes(placed.rule, placed)
     lookup = op.kind in ("gather", "dynamic_slice")
     spot = lookup or is_update(op)
     total = 0.0
     tensors = [*zip((*op.operands, *op.results), (*rule.operands, *rule.results), strict=True)]
     for k, (v, factors) in enumerate(tensors):
         if v in exists and not (spot and (k == 0 or v in op.results)) and (v, factors) not in tensors[:k]:
-            block = _block(factors, n)
+            block = block_elements(factors, n)
             for c in rule.cutouts if op.kind == "slice" and k == 0 else ():
                 if c.taken >= 0:
                     block *= min(1.0, (n[c.made] if c.made >= 0 else 1) / n[c.taken])
@@ -395,5 +396,5 @@ def moved_bytes(op: Node, placed: Placed, graph: Graph, exists: set[int]) -> flo
         total *= stated / once if once else 0.0
     if spot:
         piece = rule.results[0] if lookup else rule.operands[-1 if op.kind.startswith("scatter") else 1]
-        total += 2.0 * _block(piece, n) * element_bytes(graph.values[op.results[0]].dtype)
+        total += 2.0 * block_elements(piece, n) * element_bytes(graph.values[op.results[0]].dtype)
     return total
