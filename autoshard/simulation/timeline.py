@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from autoshard.costmodels.machine import Machine
-from autoshard.simulation.clock import COPIES, COPY, CORE, LOOPS, MATMUL, OTHER_WORK, Event, Timeline, waiting
+from autoshard.simulation.clock import COPY, CORE, LOOPS, MATMUL, OTHER_WORK, Event, Timeline, waiting
+from autoshard.simulation.copies import CopyQueue
 from autoshard.simulation.links import Groups, Links
-from autoshard.simulation.scheduled import FUSIONS, KINDS, Array, Computation, Instruction, Module
+from autoshard.simulation.scheduled import FUSIONS, HBM, KINDS, Array, Computation, Instruction, Module
 from autoshard.simulation.trips import trips_of
 from autoshard.simulation.work import Clock, Work, Worker
 from autoshard.verify.runs.hlo import device_groups
@@ -21,6 +22,8 @@ _NOTHING: Final = frozenset(
      "opt-barrier", "domain", "add-dependency", "iota", "fusion-done"}
 )  # fmt: skip
 
+_ALLOCATION: Final = 'custom_call_target="AllocateBuffer"'  # memory that nothing is written to yet
+
 
 def timeline(module: Module, machine: Machine, clock: Clock = "expected") -> Timeline:
     """The module on the clock of a machine whose positions are the module's devices."""
@@ -28,12 +31,14 @@ def timeline(module: Module, machine: Machine, clock: Clock = "expected") -> Tim
     walk.run(module.computations[module.entry], 1.0)
     for running in sorted(walk.pending.values(), key=lambda r: r.done_s):  # nothing says where these are waited for
         walk.until(running.done_s, running.kind, running.name, 1.0)
+    for name in [copy.name for copy in walk.copies.waiting][-1:]:
+        walk.wait_copy(name, 1.0)
     return Timeline(walk.now, tuple(walk.events), tuple(walk.unknown))
 
 
 @dataclass
 class _Pending:
-    """A collective or copy that runs beside the core: its kind, its name, and when it is done."""
+    """A collective that runs beside the core: its kind, its name, and when it is done."""
 
     kind: str
     name: str
@@ -53,6 +58,7 @@ class _Walk:
 
     def __post_init__(self) -> None:
         self.worker, self.links = Worker(self.module, self.machine), Links(self.machine)
+        self.copies = CopyQueue(self.machine.profile.memory.bandwidth.value, events=self.events)
         self._of_fusion: dict[str, _Fused] = {}
 
     def run(self, computation: Computation, times: float) -> None:
@@ -79,12 +85,12 @@ class _Walk:
         elif i.opcode in ("copy-start", "slice-start", "dynamic-slice-start"):
             self.copy(i, times)
         elif i.opcode in ("copy-done", "slice-done", "dynamic-slice-done"):
-            self.wait(i.operands[0], i, times)
+            self.wait_copy(i.operands[0], times)
         elif i.opcode in ("async-start", "async-update", "async-done"):
             self.wrapped(i, times)
         elif i.opcode in FUSIONS:
             self.fusion(i, within, times)
-        elif i.opcode in ("send", "recv", "send-done", "recv-done"):
+        elif i.opcode in ("send", "recv", "send-done", "recv-done") or _ALLOCATION in i.rest:
             return
         else:
             self.work(i, self.worker.of(i, within), times)
@@ -95,6 +101,7 @@ class _Walk:
         if seconds <= 0:
             return
         kind = MATMUL if work.is_matmul else OTHER_WORK
+        self.copies.advance(self.now, seconds, work.bytes)
         start, self.now = self.now, self.now + seconds
         self.events.append(Event(CORE, i.name, kind, start, self.now, times, i.op_name, work.bytes))
 
@@ -165,13 +172,16 @@ class _Walk:
             self.pending[key] = _Pending(kind, name, stop)
 
     def copy(self, i: Instruction, times: float) -> None:
-        """Between HBM and the chip, beside the core."""
+        """Between HBM and the chip, or within HBM, which it crosses twice; beside the core."""
         moved = min((a.bytes for a in i.arrays if a.elements > 1), default=0)
-        seconds = moved / self.machine.profile.memory.bandwidth.value
-        start = max(self.now, self.free.get(COPIES, 0.0))
-        self.free[COPIES] = start + seconds
-        self.pending[i.name] = _Pending(COPY, i.name, start + seconds)
-        self.events.append(Event(COPIES, i.name, COPY, start, start + seconds, times, i.op_name, moved))
+        crossings = max(1, sum(a.space == HBM for a in i.arrays[:2]))
+        self.copies.start(i.name, moved * crossings, times, i.op_name)
+
+    def wait_copy(self, name: str, times: float) -> None:
+        done = self.copies.until(name, self.now)
+        if done > self.now:
+            self.events.append(Event(CORE, name, waiting(COPY), self.now, done, times))
+            self.now = done
 
     def wait(self, key: str, i: Instruction, times: float) -> None:
         running = self.pending.pop(key, None)
@@ -180,6 +190,7 @@ class _Walk:
 
     def until(self, stop: float, kind: str, name: str, times: float) -> None:
         if stop > self.now:
+            self.copies.advance(self.now, stop - self.now)
             self.events.append(Event(CORE, name, waiting(kind), self.now, stop, times))
             self.now = stop
 
@@ -206,18 +217,18 @@ class _Walk:
 
     def branches(self, i: Instruction, times: float) -> None:
         """The longest of the branches."""
-        best: tuple[float, dict[str, float], list[Event]] | None = None
-        begin, free, many = self.now, dict(self.free), len(self.events)
+        best: tuple[float, dict[str, float], CopyQueue, list[Event]] | None = None
+        begin, free, copies, many = self.now, dict(self.free), self.copies, len(self.events)
         for name in i.called:
-            self.now, self.free = begin, dict(free)
+            self.now, self.free, self.copies = begin, dict(free), copies.copy()
             del self.events[many:]
             self.run(self.module.computations[name], times)
             if best is None or self.now > best[0]:
-                best = (self.now, self.free, self.events[many:])
+                best = (self.now, self.free, self.copies, self.events[many:])
         if best is not None:
             del self.events[many:]
-            self.now, self.free = best[0], best[1]
-            self.events += best[2]
+            self.now, self.free, self.copies = best[0], best[1], best[2]
+            self.events += best[3]
 
 
 @dataclass(frozen=True)

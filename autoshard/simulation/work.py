@@ -187,7 +187,7 @@ class Worker:
             if not arrays:
                 continue
             whole = sum(a.bytes for a in arrays)
-            part = None if fused is None else _sliced(fused, parameters.get(slot), self.kernels is not None)
+            part = None if fused is None else self._sliced(fused, parameters.get(slot))
             if instruction.opcode in ("dynamic-slice", "slice", "gather") and slot == 0:
                 part = sum(a.bytes for a in instruction.arrays)
             reads.append(whole if part is None else min(whole, part))
@@ -195,13 +195,57 @@ class Worker:
         if fused and carried and len(fused.root.operands) == len(results):
             results = tuple(a for name, a in zip(fused.root.operands, results, strict=True) if name not in carried)
         written = float(sum(a.bytes for a in _in_hbm(results)))
-        update = _updated(fused.root, fused) if fused else _updated(instruction, within)
+        update = self._updated(fused.root, fused) if fused else self._updated(instruction, within)
         if update is not None:  # in place: the array itself is neither read nor written, only the part
             largest = max(reads, default=0.0)
             if largest >= written > 0:
                 reads.remove(largest)
                 written = min(written, update)
         return sum(reads) + written
+
+    def _sliced(self, fused: Computation, parameter: str | None) -> float | None:
+        """Bytes of the slices that are all that a fusion, or fusions in it, reads of a parameter; None for the whole.
+
+        A bitcast of the parameter counts as the parameter on GPUs, whose fusions are full of them; of TPU fusions the
+        compiler's cycles say more than bytes.
+        """
+        total = 0.0
+        if parameter is None:
+            return None
+        names = {parameter}
+        for i in fused.instructions.values():
+            if names.isdisjoint(i.operands):
+                continue
+            if self.kernels is not None and i.opcode in ("bitcast", "reshape") and not i.is_root:
+                names.add(i.name)
+                continue
+            if i.opcode == "fusion" and (inner := self.module.computations.get(i.called[0])) is not None:
+                slots = [slot for slot, name in enumerate(i.operands) if name in names]
+                parts = [self._sliced(inner, _parameters(inner).get(slot)) for slot in slots]
+            elif i.opcode in ("dynamic-slice", "slice", "gather") and i.operands[0] in names:
+                parts = [float(sum(a.bytes for a in i.arrays))]
+            else:
+                return None
+            if None in parts:
+                return None
+            total += sum(part for part in parts if part is not None)
+        return total or None
+
+    def _updated(self, root: Instruction, within: Computation) -> float | None:
+        """Bytes that a dynamic-update-slice or a scatter of one array writes; None for other instructions."""
+        seen = root
+        while True:
+            if seen.opcode in ("bitcast", "copy") and seen.operands and seen.operands[0] in within.instructions:
+                seen = within.instructions[seen.operands[0]]
+            elif seen.opcode == "fusion" and (inner := self.module.computations.get(seen.called[0])) is not None:
+                seen, within = inner.root, inner
+            else:
+                break
+        at = {"dynamic-update-slice": 1, "scatter": len(seen.operands) - 1}.get(seen.opcode)
+        if at is None or len(seen.operands) < 2:
+            return None
+        part = within.instructions.get(seen.operands[at])
+        return None if part is None else float(sum(a.bytes for a in part.arrays))
 
 
 def read_again(fused: Computation, sector_bytes: int) -> float:
@@ -262,40 +306,6 @@ def _carried(fused: Computation) -> frozenset[str]:
         name for i in fused.instructions.values() if i.name not in moving and not i.is_root for name in i.operands
     }
     return frozenset((moving | set(_parameters(fused).values())) - worked)
-
-
-def _sliced(fused: Computation, parameter: str | None, renamed: bool = False) -> float | None:
-    """Bytes of the slices that are all that the fusion reads of a parameter; None if it reads the whole.
-
-    renamed: whether a bitcast of the parameter counts as the parameter. GPU fusions are full of them; of TPU fusions
-    the compiler's cycles say more than bytes.
-    """
-    total = 0.0
-    if parameter is None:
-        return None
-    names = {parameter}
-    for i in fused.instructions.values():
-        if names.isdisjoint(i.operands):
-            continue
-        if renamed and i.opcode in ("bitcast", "reshape") and not i.is_root:
-            names.add(i.name)
-            continue
-        if i.opcode not in ("dynamic-slice", "slice", "gather") or i.operands[0] not in names:
-            return None
-        total += sum(a.bytes for a in i.arrays)
-    return total or None
-
-
-def _updated(root: Instruction, within: Computation) -> float | None:
-    """Bytes of the part that a dynamic-update-slice or a scatter of one array writes; None for other instructions."""
-    seen = root
-    while seen.opcode in ("bitcast", "copy") and seen.operands and seen.operands[0] in within.instructions:
-        seen = within.instructions[seen.operands[0]]
-    at = {"dynamic-update-slice": 1, "scatter": len(seen.operands) - 1}.get(seen.opcode)
-    if at is None or len(seen.operands) < 2:
-        return None
-    part = within.instructions.get(seen.operands[at])
-    return None if part is None else float(sum(a.bytes for a in part.arrays))
 
 
 def at_precision(dtype: str, instruction: Instruction) -> str:

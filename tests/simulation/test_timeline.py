@@ -224,3 +224,81 @@ def test_a_matmul_does_not_move_what_a_collective_fused_with_it_gathers():
     (one,) = [e for e in run(program(*entry, before=fused)).events if e.kind == MATMUL]
     assert one.bytes == 3 * 2 * 128 * 128
     assert one.seconds == pytest.approx(1e-4, rel=1e-5)
+
+
+LAYERS = "bf16[8,1048576]{1,0:T(8,128)(2,1)}"
+LAYER = "bf16[1,1048576]{1,0:T(8,128)(2,1)}"
+ON_CHIP = "f32[1048576]{0:T(1024)S(1)}"
+IN_HBM = "f32[1048576]{0:T(1024)}"
+RATE = MACHINE.profile.memory.bandwidth.value
+COPY_S = 4 * 1048576 / RATE
+
+
+def test_a_fusion_reads_of_an_array_the_slice_that_a_fusion_within_it_takes():
+    inner = computation(
+        "sliced",
+        line("p", LAYERS, "parameter(0)"),
+        line("at", "s32[]", "parameter(1)"),
+        line("s", LAYER, "dynamic-slice(%p, %at, %at), dynamic_slice_sizes={1,1048576}"),
+        line("b", "bf16[1048576]{0:T(1024)(128)(2,1)}", "bitcast(%s)", root=True),
+    )
+    outer = computation(
+        "used",
+        line("q", LAYERS, "parameter(0)"),
+        line("at", "s32[]", "parameter(1)"),
+        line("w", "bf16[1048576]{0:T(1024)(128)(2,1)}", "fusion(%q, %at), kind=kLoop, calls=%sliced"),
+        line("c", VECTOR, "convert(%w)", root=True),
+    )
+    found = run(
+        program(
+            line("x", LAYERS, "parameter(0)"),
+            line("i", "s32[]{:T(128)S(6)}", "parameter(1)"),
+            line("f", VECTOR, "fusion(%x, %i), kind=kLoop, calls=%used", 1e-3, root=True),
+            before=inner + "\n" + outer,
+        ),
+        "roofline",
+    )
+    assert found.events[0].bytes == 2 * 1048576
+
+
+def test_a_copy_beside_work_on_the_chip_has_the_whole_rate_of_the_memory():
+    found = run(
+        program(
+            line("x", IN_HBM, "parameter(0)"),
+            line("v", ON_CHIP, "parameter(1)"),
+            line("s", f"({ON_CHIP}, {IN_HBM}, u32[]{{:S(2)}})", "copy-start(%x)"),
+            line("a", ON_CHIP, "add(%v, %v)", COPY_S / 4),
+            line("d", ON_CHIP, "copy-done(%s)", root=True),
+        )
+    )
+    assert found.seconds == pytest.approx(COPY_S, rel=1e-4)
+
+
+def test_a_copy_beside_work_in_memory_has_what_the_work_leaves_of_the_rate():
+    reads = 4 * 1048576
+    found = run(
+        program(
+            line("x", IN_HBM, "parameter(0)"),
+            line("v", IN_HBM, "parameter(1)"),
+            line("s", f"({ON_CHIP}, {IN_HBM}, u32[]{{:S(2)}})", "copy-start(%x)"),
+            line("a", ON_CHIP, "negate(%v)", 1.5 * reads / RATE),  # moves at two thirds of the rate
+            line("d", ON_CHIP, "copy-done(%s)", root=True),
+        )
+    )
+    assert found.seconds == pytest.approx(2 * reads / RATE, rel=1e-4)
+
+
+def test_a_copy_from_memory_to_memory_crosses_it_twice():
+    found = run(
+        program(
+            line("x", IN_HBM, "parameter(0)"),
+            line("s", f"({IN_HBM}, {IN_HBM}, u32[]{{:S(2)}})", "copy-start(%x)"),
+            line("d", IN_HBM, "copy-done(%s)", root=True),
+        )
+    )
+    assert found.seconds == pytest.approx(2 * COPY_S, rel=1e-6)
+
+
+def test_an_allocation_takes_no_time():
+    found = run(program(line("x", IN_HBM, 'custom-call(), custom_call_target="AllocateBuffer"', root=True)), "expected")
+    assert found.seconds == 0.0
