@@ -5,6 +5,7 @@
     python experiments/compiler_judge/run.py --report         # the tables of README.md from rows.csv
     python experiments/compiler_judge/run.py --prices         # the plans' own seconds again, nothing compiled
     python experiments/compiler_judge/run.py --rivals         # named strategies priced near ours, as constraints too
+    python experiments/compiler_judge/run.py --again --keep DIR  # the rows again, from compiled texts where DIR has them
     python experiments/compiler_judge/run.py --gpu ...        # all of that on nodes of H100s, with rows_gpu.csv
 
 Needs libtpu (``pip install 'autoshard[tpu]'``) and no TPU; for GPUs JAX's CUDA plugin (``autoshard[gpu]``), no GPU.
@@ -17,6 +18,7 @@ machine. One candidate after another; rows are written as they come.
 
 import argparse
 import csv
+import hashlib
 import statistics
 import sys
 import time
@@ -56,8 +58,13 @@ def candidates(case: Case) -> Iterator[tuple[str, str]]:
     yield case.annotated, "shardings"
 
 
-def run(case: Case, wanted: list[tuple[str, str]], compiles: bool = True) -> Iterator[dict[str, Any]]:
-    """A row for each candidate that is wanted. Equal schedules are compiled once; not compiles: prices only."""
+def run(
+    case: Case, wanted: list[tuple[str, str]], compiles: bool = True, keep: Path | None = None
+) -> Iterator[dict[str, Any]]:
+    """A row for each candidate that is wanted. Equal schedules are compiled once; not compiles: prices only.
+
+    keep: a folder of compiled texts by their programs; what is there is not compiled again.
+    """
     from programs import program
 
     from autoshard.api import verbs as api
@@ -136,8 +143,8 @@ def run(case: Case, wanted: list[tuple[str, str]], compiles: bool = True) -> Ite
             if key not in known:
                 began = time.monotonic()
                 target = Target(form, lower(traced, schedule, apart=apart))
-                text = judge.compiled(target.staged(devices)).text
-                took = time.monotonic() - began
+                text, kept = compiled_text(judge, target.staged(devices), keep)
+                took: float | None = None if kept else time.monotonic() - began
                 module = read_module(text)
                 line = timeline(module, machine)
                 known[key] = {
@@ -154,6 +161,19 @@ def run(case: Case, wanted: list[tuple[str, str]], compiles: bool = True) -> Ite
             yield {**row, **known[key]}
         except AutoshardError as error:
             yield {**row, "reason": str(error)[:200]}
+
+
+def compiled_text(judge: Any, staged: Any, keep: Path | None) -> tuple[str, bool]:
+    """What the compiler makes of a lowered program, and whether it made that before."""
+    if keep is None:
+        return judge.compiled(staged).text, False
+    place = keep / f"{hashlib.sha256((judge.version() + staged.as_text()).encode()).hexdigest()[:32]}.txt"
+    if kept := place.exists():
+        return place.read_text(), kept
+    text = judge.compiled(staged).text
+    keep.mkdir(parents=True, exist_ok=True)
+    place.write_text(text)
+    return text, kept
 
 
 def by_kind(seconds: Mapping[str, float]) -> str:
@@ -177,6 +197,15 @@ def write(rows: Sequence[Mapping[str, Any]], place: Path = ROWS) -> None:
         writer.writeheader()
         for row in sorted(rows, key=lambda r: order.get(r["case"], len(order))):
             writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+
+
+def with_row(rows: list[dict[str, str]], new: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The rows with another one: in the place of the former of this candidate, at the end where there is none."""
+    mark = ("case", "candidate", "form")
+    which = [n for n, row in enumerate(rows) if all(row[k] == new[k] for k in mark)]
+    if which and new.get("compile_s", 0.0) is None:  # compiled before, in the time that the former row has
+        new = {**new, "compile_s": rows[which[0]]["compile_s"]}
+    return [new if n in which[:1] else row for n, row in enumerate(rows)] + ([] if which else [new])
 
 
 def price_again(names: Sequence[str], place: Path = ROWS) -> None:
@@ -318,6 +347,8 @@ def main() -> int:
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--only", help="some candidates: 'fsdp,ours (serial)'")
     parser.add_argument("--forms", help="some forms: 'explicit,constraints'")
+    parser.add_argument("--keep", type=Path, help="a folder for compiled texts; those there are not compiled again")
+    parser.add_argument("--again", action="store_true", help="time the rows that are there again")
     arguments = parser.parse_args()
     place = GPU_ROWS if arguments.gpu else ROWS
     cases = GPU_CASES if arguments.gpu else CASES
@@ -343,13 +374,13 @@ def main() -> int:
         asked = candidates(case)
         if arguments.rivals:
             asked = ((name, "constraints") for name in near(load(place), case.name, OURS) if name in case.named)
-        wanted = [c for c in asked if (case.name, *c) not in there]
+        wanted = [c for c in asked if ((case.name, *c) in there) == arguments.again]
         if arguments.only:
             wanted = [c for c in wanted if c[0] in asked_for["candidate"]]
         if arguments.forms:
             wanted = [c for c in wanted if c[1] in asked_for["form"]]
-        for row in run(case, wanted) if wanted else ():
-            write([*load(place), row], place)
+        for row in run(case, wanted, keep=arguments.keep) if wanted else ():
+            write(with_row(load(place), row), place)
             print(row, flush=True)
     return 0
 
