@@ -5,7 +5,7 @@
     python experiments/compiler_judge/run.py --report         # the tables of README.md from rows.csv
     python experiments/compiler_judge/run.py --prices         # the plans' own seconds again, nothing compiled
     python experiments/compiler_judge/run.py --rivals         # named strategies priced near ours, as constraints too
-    python experiments/compiler_judge/run.py --again --keep DIR  # the rows again, from compiled texts where DIR has them
+    python experiments/compiler_judge/run.py --again --keep DIR  # rows again, from compiled texts that DIR has
     python experiments/compiler_judge/run.py --gpu ...        # all of that on nodes of H100s, with rows_gpu.csv
 
 Needs libtpu (``pip install 'autoshard[tpu]'``) and no TPU; for GPUs JAX's CUDA plugin (``autoshard[gpu]``), no GPU.
