@@ -2,10 +2,13 @@
 
 An update (``dynamic_update_slice``, a scatter) writes into the memory of its operand. That of an input that is not
 donated stays as it was, so that compilers copy all of it first: each time, or where the array is carried through a loop
-once, before the first trip. A copy is not fused with anything: it reads and writes all bytes at the memory's rate.
+once, before the first trip. What a scan takes apart (its ``xs``) stays as it was, too, donated or not: a trip that
+writes into its slice copies the slice. A copy is not fused with anything: it reads and writes all bytes at the memory's
+rate.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -19,55 +22,82 @@ from autoshard.program.program import Block, Op, Program
 
 TOLD_FROM: Final = 0.01
 """Share of a step from which on copies are told."""
-_Kept = dict[int, tuple[int, float]]
-"""Value -> the number of the input that it is, and how often it is copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What stays as it was. input: its number, None for an array of the program's own. copies: for each update of it.
+
+    sliced: whether it is a slice of what a scan takes apart.
+    """
+
+    input: int | None
+    copies: float = 1.0
+    sliced: bool = False
 
 
 def copies_of_inputs(program: Program) -> dict[int, float]:
     """Op -> how often, in each execution of it, its first operand is copied: less than once for one in a loop."""
-    return {op: copies for op, (_, copies) in _copied(program).items()}
+    return {op: kept.copies for op, kept in _copied(program).items()}
 
 
 def notes_on_copies(program: Program, op_seconds: Mapping[int, float]) -> list[str]:
-    """A sentence for each input whose copies take a part of the step that is worth telling. op_seconds: by op."""
-    taken: dict[int, float] = {}
-    for op, (number, _) in _copied(program).items():
-        taken[number] = taken.get(number, 0.0) + op_seconds.get(op, 0.0)
+    """A sentence for each array whose copies take a part of the step that is worth telling. op_seconds: by op."""
+    taken: dict[tuple[bool, int], float] = {}
+    for op, kept in _copied(program).items():
+        which = (kept.sliced, -1 if kept.input is None else kept.input)
+        taken[which] = taken.get(which, 0.0) + op_seconds.get(op, 0.0)
     whole = sum(op_seconds.values())
+    told = [(*which, seconds / whole) for which, seconds in sorted(taken.items()) if seconds >= TOLD_FROM * whole > 0]
     return [
-        f"{program.input_names[number]} is written in part and not donated: each step copies all of it first, "
-        f"{seconds / whole:.0%} of the work; donating it (donate_argnums, `donate` of a config) spares that where the "
+        f"{program.input_names[number] if number >= 0 else 'an array of the program'} is scanned over and written in "
+        f"part: each trip of the scan copies its slice, {share:.0%} of the work; carrying the array through the scan "
+        "and writing there into all of it spares that"
+        if sliced
+        else f"{program.input_names[number]} is written in part and not donated: each step copies all of it first, "
+        f"{share:.0%} of the work; donating it (donate_argnums, `donate` of a config) spares that where the "
         "caller does not need the old one"
-        for number, seconds in sorted(taken.items())
-        if seconds >= TOLD_FROM * whole > 0
+        for sliced, number, share in told
     ]
 
 
-def _copied(program: Program) -> dict[int, tuple[int, float]]:
-    """Op -> the number of the input that it writes in part, and its copies in each execution."""
+def _copied(program: Program) -> dict[int, _Kept]:
+    """Op -> what it writes in part, with its copies in each execution."""
     own = {*program.donated, *program.host_inputs}  # what comes from the host is a copy already
-    found: dict[int, tuple[int, float]] = {}
-    waiting: list[tuple[Block, _Kept]] = [
-        (program.body, {value: (number, 1.0) for number, value in enumerate(program.body.args) if number not in own})
+    found: dict[int, _Kept] = {}
+    names: dict[int, int] = {value: number for number, value in enumerate(program.body.args)}
+    waiting: list[tuple[Block, dict[int, _Kept]]] = [
+        (program.body, {value: _Kept(number) for value, number in names.items() if number not in own})
     ]
     while waiting:
         block, kept = waiting.pop()
         for op in block.ops:
             if is_update(op) and op.operands[0] in kept:
                 found[op.id] = kept[op.operands[0]]
-            if not op.regions or op.kind == "shard_map" or not kept.keys() & set(op.operands):
+            if not op.regions or op.kind == "shard_map":
                 continue
             inside = {inner: kept[outer] for outer, inner in entries_of(op) if outer in kept}
+            names |= {inner: names[outer] for outer, inner in entries_of(op) if outer in names}
             for number, region in enumerate(op.regions):
-                shares = {arg: _share(op, number, place) for place, arg in enumerate(region.args) if arg in inside}
-                told = ((arg, *inside[arg], share) for arg, share in shares.items() if share)
-                waiting.append((region, {arg: (of, copies * share) for arg, of, copies, share in told}))
+                entered = {
+                    arg: replace(inside[arg], copies=inside[arg].copies * share)
+                    for place, arg in enumerate(region.args)
+                    if arg in inside and (share := _share(op, number, place))
+                }
+                entered |= {arg: _Kept(names.get(arg), sliced=True) for arg in _slices(op, region)}
+                if entered:
+                    waiting.append((region, entered))
     return found
+
+
+def _slices(op: Op, region: Block) -> Sequence[int]:
+    """Arguments of a region that are slices of what a scan takes apart."""
+    return region.args[op.attrs["num_consts"] + op.attrs["num_carry"] :] if op.kind == "scan" else ()
 
 
 def _share(op: Op, region: int, place: int) -> float:
     """Copies of an argument of a region for each time that it runs, where the region writes into it: slices of a scan
-    are arrays of their own, and how often a loop runs may not be known.
+    are told apart (`_slices`), and how often a loop runs may not be known.
     """
     if op.kind == "scan":
         constants, carries = op.attrs["num_consts"], op.attrs["num_carry"]

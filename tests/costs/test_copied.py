@@ -77,11 +77,29 @@ def test_a_loop_copies_its_constant_in_each_trip() -> None:
     assert copies(steps, CACHE, NEW) == [1.0]
 
 
-def test_slices_that_a_scan_takes_are_arrays_of_their_own() -> None:
-    def layers(caches: Any, at: Any) -> Any:
-        return lax.scan(lambda c, cache: (c, write(cache, c, at)), jnp.ones((1, 1, 128)), caches)[1]
+def layers(caches: Any, at: Any) -> Any:
+    return lax.scan(lambda c, cache: (c, write(cache, c, at)), jnp.ones((1, 1, 128)), caches)[1]
 
-    assert copies(layers, f32(4, 1, 64, 128), AT) == [0.0]
+
+@pytest.mark.parametrize("donated", [(), (0,)])
+def test_a_slice_of_what_is_scanned_over_is_copied_in_each_trip(donated: tuple[int, ...]) -> None:
+    assert copies(layers, f32(4, 1, 64, 128), AT, donated=donated) == [1.0]
+
+
+def test_slices_of_what_the_program_made_are_copied_as_well() -> None:
+    assert copies(lambda caches, at: layers(caches * 2, at), f32(4, 1, 64, 128), AT) == [1.0]
+
+
+def test_what_is_carried_within_a_slice_s_trip_is_copied_once_for_its_loop() -> None:
+    def tokens(cache: Any) -> Any:
+        return lax.scan(lambda c, at: (write(c, jnp.ones((1, 1, 128)), at), None), cache, jnp.arange(8))[0]
+
+    assert copies(lambda caches: lax.map(tokens, caches), f32(4, 1, 64, 128)) == [1 / 8]
+
+
+def test_a_plan_says_that_scanning_over_what_is_written_copies_it() -> None:
+    plan = autoshard.plan(layers, f32(4, 1, 64, 128), AT, **asked(donated=(0,)))
+    assert any("caches is scanned over and written in part" in note for note in plan.notes)
 
 
 def test_a_branch_copies_what_enters_it() -> None:
@@ -110,7 +128,11 @@ def decode(cache: Any, new: Any, at: Any) -> Any:
     return lax.scan(body, (cache, new), jnp.arange(4))[0]
 
 
-@pytest.mark.parametrize("function", [write, decode])
+def decode_layers(cache: Any, new: Any, at: Any) -> Any:
+    return lax.scan(lambda x, c: (jnp.tanh(x), write(c[None], x[:1], at)), new, cache)
+
+
+@pytest.mark.parametrize("function", [write, decode, decode_layers])
 @pytest.mark.parametrize("hardware", ["tpu_v5e", "tpu_v5e@compiler", "h100@compiler"])
 def test_verify_finds_the_copies_itself(function: Any, hardware: str) -> None:
     small = f32(4, 8, 16), f32(4, 1, 16), AT

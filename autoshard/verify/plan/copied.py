@@ -1,4 +1,7 @@
-"""Inputs that stay the caller's and are copied before an update writes into them, found from the update upwards."""
+"""What stays as it was and is copied before an update writes into it: the caller's inputs, and slices of a scan.
+
+Found from the update upwards.
+"""
 
 from autoshard.verify.plan.placed import Placed
 from autoshard.verify.plan.program import Graph, Node, element_bytes
@@ -37,7 +40,7 @@ class Copies:
             if op.kind == "scan":
                 constants, carries = op.attrs["num_consts"], op.attrs["num_carry"]
                 if place >= constants + carries:
-                    return 0.0  # a slice is an array of its own
+                    return often  # whoever owns what is scanned over, a trip has no slice of it to write into
                 if place >= constants:
                     often /= max(1, op.attrs["length"])
                 value = op.operands[place]
