@@ -3,11 +3,12 @@
 An update (``dynamic_update_slice``, a scatter) writes into the memory of its operand. That of an input that is not
 donated stays as it was, so that compilers copy all of it first: each time, or where the array is carried through a loop
 once, before the first trip. What a scan takes apart (its ``xs``) stays as it was, too, donated or not: a trip that
-writes into its slice copies the slice. A copy is not fused with anything: it reads and writes all bytes at the memory's
-rate.
+writes into its slice copies the slice. Where it is a donated input and the slices make up an output (``ys``), which
+then has to lie where it lay, all of it is copied there once more when the scan is done. A copy is not fused with
+anything: it reads and writes all bytes at the memory's rate.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -52,7 +53,7 @@ def notes_on_copies(program: Program, op_seconds: Mapping[int, float]) -> list[s
     return [
         f"{program.input_names[number] if number >= 0 else 'an array of the program'} is scanned over and written in "
         f"part: each trip of the scan copies its slice, {share:.0%} of the work; carrying the array through the scan "
-        "and writing there into all of it spares that"
+        "and writing there into the whole of it spares that"
         if sliced
         else f"{program.input_names[number]} is written in part and not donated: each step copies all of it first, "
         f"{share:.0%} of the work; donating it (donate_argnums, `donate` of a config) spares that where the "
@@ -84,15 +85,26 @@ def _copied(program: Program) -> dict[int, _Kept]:
                     for place, arg in enumerate(region.args)
                     if arg in inside and (share := _share(op, number, place))
                 }
-                entered |= {arg: _Kept(names.get(arg), sliced=True) for arg in _slices(op, region)}
+                entered |= _slices(op, region, names, program)
                 if entered:
                     waiting.append((region, entered))
     return found
 
 
-def _slices(op: Op, region: Block) -> Sequence[int]:
-    """Arguments of a region that are slices of what a scan takes apart."""
-    return region.args[op.attrs["num_consts"] + op.attrs["num_carry"] :] if op.kind == "scan" else ()
+def _slices(op: Op, region: Block, names: Mapping[int, int], program: Program) -> dict[int, _Kept]:
+    """The slices of what a scan takes apart: copied once in a trip, twice where they go back to a donated input."""
+    if op.kind != "scan":
+        return {}
+    first = op.attrs["num_consts"] + op.attrs["num_carry"]
+    stacked = [program.type_of(v) for v in op.results[op.attrs["num_carry"] :] if v in program.body.results]
+    back = [
+        v in program.body.args and names[v] in program.donated and program.type_of(v) in stacked
+        for v in op.operands[first:]
+    ]
+    return {
+        arg: _Kept(names.get(arg), 2.0 if twice else 1.0, sliced=True)
+        for arg, twice in zip(region.args[first:], back, strict=True)
+    }
 
 
 def _share(op: Op, region: int, place: int) -> float:

@@ -32,6 +32,15 @@ class Copies:
         block = block_elements(placed.rule.operands[0], local_sizes(placed.rule, placed))
         return 2 * often * block * element_bytes(self.graph.values[value].dtype)
 
+    def _goes_back(self, scan: Node, value: int) -> bool:
+        """Whether what is scanned over is a donated input in whose place the slices of all trips lie at last."""
+        body = self.graph.body
+        if value not in body.args or body.args.index(value) not in self.graph.donated:
+            return False
+        made = [v for v in scan.results[scan.attrs["num_carry"] :] if v in body.results]
+        kinds = self.graph.values
+        return any((kinds[v].shape, kinds[v].dtype) == (kinds[value].shape, kinds[value].dtype) for v in made)
+
     def _often(self, value: int) -> float:
         """Copies of a value with each execution of an op that writes into it."""
         often = 1.0
@@ -40,7 +49,7 @@ class Copies:
             if op.kind == "scan":
                 constants, carries = op.attrs["num_consts"], op.attrs["num_carry"]
                 if place >= constants + carries:
-                    return often  # whoever owns what is scanned over, a trip has no slice of it to write into
+                    return often * (2 if self._goes_back(op, op.operands[place]) else 1)
                 if place >= constants:
                     often /= max(1, op.attrs["length"])
                 value = op.operands[place]
