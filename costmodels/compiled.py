@@ -26,7 +26,8 @@ class WorkKind(StrEnum):
 
     MATMUL = "matmul"  # one with weights: at most one dimension is in all of its tensors
     ATTENTION = "attention"  # one with two dimensions or more in all of its tensors (sequences and heads) and scores
-    CACHED = "cached"  # the same of few queries, as in decoding: it reads keys and values once
+    SLICED = "sliced"  # one that reads its weights out of an array of several, as a scan over layers does
+    CACHED = "cached"  # attention of few queries, as in decoding: it reads keys and values once
     SCORES = "scores"  # what is done to attention's scores beside its matmuls: counted with these
     UPDATED = "updated"  # a matmul whose product changes a weight right where it lies
     SPILLED = "spilled"  # a matmul neither of whose operands stays on the chip (`costs.apart`)
@@ -37,7 +38,7 @@ class WorkKind(StrEnum):
     KERNEL = "kernel"  # written by hand: its bytes are what it says
 
 
-_READS_ONCE = frozenset({WorkKind.MATMUL, WorkKind.UPDATED, WorkKind.SPILLED, WorkKind.CACHED})
+_READS_ONCE = frozenset({WorkKind.MATMUL, WorkKind.SLICED, WorkKind.UPDATED, WorkKind.SPILLED, WorkKind.CACHED})
 _STARTED = _READS_ONCE | {WorkKind.ATTENTION, WorkKind.CONVOLUTION}
 
 
@@ -47,6 +48,8 @@ class CompiledWork(BaseModel):
     matmul: share of the peak by family of the element type (``bf16``, ``f32``); one that is not there has the share of
     ``bf16``. convolution: share of the peak. memory: share of the memory's rate, of work that memory bounds.
     matmul_memory: the same of matmuls of few rows, which memory bounds; `memory` where the profile does not say.
+    sliced_memory: the same of those that read a slice of stacked weights, which is not brought to the chip beforehand;
+    `matmul_memory` where the profile does not say.
     cached_memory: the same of the attention of few queries to caches that are larger than `CACHED_ON_CHIP` says;
     `matmul_memory` where the profile does not say.
     attention_peak: share of the peak of attention's matmuls, whose FLOP and bytes take turns then; where the profile
@@ -78,6 +81,7 @@ class CompiledWork(BaseModel):
     convolution: Share
     memory: Share
     matmul_memory: Share | None = None
+    sliced_memory: Share | None = None
     cached_memory: Share | None = None
     matmul_start_s: Annotated[float, Field(ge=0, le=1e-3, allow_inf_nan=False)] = 0.0
     matmul_written: dict[str, Traffic] = Field(default_factory=dict)
@@ -127,6 +131,8 @@ class CompiledWork(BaseModel):
         """The share of the memory's rate that work of a kind reaches where memory bounds it."""
         if kind is WorkKind.CACHED and self.cached_memory is not None:
             return self.cached_memory
+        if kind is WorkKind.SLICED and self.sliced_memory is not None:
+            return self.sliced_memory
         if kind in _READS_ONCE and self.matmul_memory is not None:
             return self.matmul_memory
         return self.memory

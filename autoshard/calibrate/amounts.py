@@ -37,6 +37,8 @@ SHARED_BYTES: Final = "matmul_memory_bytes"
 """Of matmuls that memory bounds."""
 CACHED: Final = "cached_bytes"
 """Of the attention of few queries to caches that exceed the chip."""
+SLICED: Final = "sliced_bytes"
+"""Of matmuls that memory bounds, where their weights are slices of larger arrays."""
 CONVOLVED: Final = "convolution_bytes"
 """Of convolutions that memory bounds, at the memory's rate."""
 WRITTEN: Final = "f32_written_bytes"
@@ -47,18 +49,20 @@ STARTS: Final = "matmuls"
 """How many matmuls and convolutions a step runs."""
 BOUND: Final = 2.0
 """So many times as long as its FLOP at the peak do the bytes of such a matmul take, whatever its share."""
-AMOUNTS: Final[Sequence[str]] = (*FLOP, *BYTES, SHARED_BYTES, CACHED, CONVOLVED, WRITTEN, STARTS)
+AMOUNTS: Final[Sequence[str]] = (*FLOP, *BYTES, SHARED_BYTES, SLICED, CACHED, CONVOLVED, WRITTEN, STARTS)
+_BOUNDED: Final = frozenset({WorkKind.MATMUL, WorkKind.SLICED, WorkKind.UPDATED, WorkKind.CACHED})
 _AS_IT_IS: Final = "turned"
 """A part without a number: what caches give again, and convolutions that memory bounds."""
 
 SHARES: Final[Sequence[str]] = (
     "bf16", "f32", "spilled_f32", "updated_bf16", "updated_f32", "convolution", "attention_peak", "matmul_memory",
-    "cached_memory", "f32_high", "f32_highest",
+    "sliced_memory", "cached_memory", "f32_high", "f32_highest",
 )  # fmt: skip
 """Numbers that divide; all others multiply."""
 USUAL: Final[Mapping[str, float]] = {
     "bf16": 0.8, "f32": 0.6, "spilled_f32": 0.6, "updated_bf16": 0.8, "updated_f32": 0.6, "convolution": 0.9,
-    "attention_peak": 0.2, "attention": 3.0, "scores": 1.0, "matmul_memory": 0.7, "cached_memory": 0.7,
+    "attention_peak": 0.2, "attention": 3.0, "scores": 1.0, "matmul_memory": 0.7, "sliced_memory": 0.7,
+    "cached_memory": 0.7,
     "f32_high": 0.8, "f32_highest": 0.8, "elementwise": 0.2, "reduced": 0.7, "update": 0.7, "written": 1.0,
     "start": 1.0,
 }  # fmt: skip
@@ -107,9 +111,9 @@ def amounts(program: Program, machine: Machine) -> dict[str, float]:
         at_peak, bytes_s = machine.compute_s(flop, 0.0, dtype), machine.compute_s(0.0, moved, dtype)
         if kind is WorkKind.CONVOLUTION and bytes_s > at_peak:
             total[CONVOLVED] += moved
-        elif kind in (WorkKind.MATMUL, WorkKind.UPDATED, WorkKind.CACHED) and bytes_s > BOUND * at_peak:
+        elif kind in _BOUNDED and bytes_s > BOUND * at_peak:
             large = kind is WorkKind.CACHED and exceeds_chip(op, program, sizes, machine.profile.memory)[0]
-            total[CACHED if large else SHARED_BYTES] += moved
+            total[CACHED if large else SLICED if kind is WorkKind.SLICED else SHARED_BYTES] += moved
         else:
             spilled = bool(spills(op, program, sizes, machine.profile.memory)[0])
             if kind is WorkKind.UPDATED and not spilled and f"updated_{family}_flop" in total:
@@ -127,7 +131,7 @@ def parts(row: Mapping[str, float], machine: Machine, memory: float, *, fused_up
 
     memory: the share of the memory's rate that counts as its peak here. fused_updates: whether updates are fused to
     matmuls, as on TPUs; these, those whose operands do not stay on the chip, and the attention of few queries have
-    numbers of their own then.
+    numbers of their own then, and so have matmuls that memory bounds whose weights are slices.
     """
     rate = machine.profile.memory.bandwidth.value
 
@@ -143,8 +147,9 @@ def parts(row: Mapping[str, float], machine: Machine, memory: float, *, fused_up
     out["attention_peak"] = at_peak("attention_flop", "bfloat16") + at_peak("attention_f32_flop", "float32")
     out["convolution"] = at_peak("convolution_flop", "float32")
     out["matmul_memory"] = row[SHARED_BYTES] / rate
-    reads = "cached_memory" if fused_updates else "matmul_memory"
-    out[reads] = out.get(reads, 0.0) + row.get(CACHED, 0.0) / rate
+    for column, number in ((SLICED, "sliced_memory"), (CACHED, "cached_memory")):
+        reads = number if fused_updates else "matmul_memory"
+        out[reads] = out.get(reads, 0.0) + row.get(column, 0.0) / rate
     out["written"] = row.get(WRITTEN, 0.0) / rate / memory
     out[_AS_IT_IS] = row.get(TURNED, 0.0) / rate + row.get(CONVOLVED, 0.0) / rate / memory
     out["start"] = row.get(STARTS, 0.0) * START_S

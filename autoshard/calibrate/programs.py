@@ -91,6 +91,18 @@ def few_rows(rows: int, width: int, hidden: int, layers: int) -> Built:
     return step, ([weights] * layers, of(rows, width)), ()
 
 
+def few_rows_scanned(rows: int, width: int, hidden: int, layers: int) -> Built:
+    """The same as a scan over stacked weights, of which each trip reads its slice."""
+
+    def step(ws: Any, x: jax.Array) -> jax.Array:
+        return lax.scan(
+            lambda x, w: (x + (jax.nn.silu(x @ w["g"]) * (x @ w["u"])) @ w["d"], None), x, ws
+        )[0]  # fmt: skip
+
+    weights = {"g": of(layers, width, hidden), "u": of(layers, width, hidden), "d": of(layers, hidden, width)}
+    return step, (weights, of(rows, width)), ()
+
+
 def few_queries(batch: int, context: int, heads: int, queries: int, width: int, layers: int) -> Built:
     """A token's attention to caches, which are read and written in place, a few queries for each of their heads."""
 
@@ -161,6 +173,8 @@ PROGRAMS: dict[str, Callable[[], Built]] = {
     "mlp_grads_highest": lambda: mlp_gradients(2048, 4096, 16384, jnp.float32, "highest"),
     "adam": update,
     "few_rows": lambda: few_rows(32, 6144, 8192, 3),
+    "few_rows_scanned": lambda: few_rows_scanned(32, 6144, 8192, 3),
+    "few_rows_scanned_2k": lambda: few_rows_scanned(16, 2048, 5632, 4),
     "few_queries": lambda: few_queries(48, 2048, 4, 6, 128, 3),
     "four_queries": lambda: few_queries(64, 4096, 2, 4, 128, 2),
     "convs": convolutions,

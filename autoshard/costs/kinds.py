@@ -18,6 +18,7 @@ from autoshard.program.rule import ShardingRule
 
 _REDUCTIONS: Final = ("reduce_", "arg", "cum", "select_and")
 _NO_REDUCTIONS: Final = frozenset({"reduce_precision"})
+_SLICES: Final = frozenset({"slice", "dynamic_slice"})
 _EXPONENTIALS: Final = frozenset({"exp", "exp2"})
 
 
@@ -35,7 +36,32 @@ def work_kinds(program: Program) -> Mapping[int, WorkKind]:
             kinds[op.id] = WorkKind.SCORES
         for op in _updated(program, block, kinds, order, waiting):
             kinds[op.id] = WorkKind.UPDATED
+    sliced = _slices(program)
+    for op, _ in program.walk():
+        if kinds.get(op.id) is WorkKind.MATMUL and _largest_operand(program, op) in sliced:
+            kinds[op.id] = WorkKind.SLICED
     return kinds
+
+
+def _slices(program: Program) -> frozenset[int]:
+    """Slices of larger arrays, those that a scan takes apart too, and what is made of them element by element."""
+    found: set[int] = set()
+    for block in _blocks(program.body):
+        for op in block.ops:
+            if op.kind == "scan":
+                found.update(op.regions[0].args[op.attrs["num_consts"] + op.attrs["num_carry"] :])
+            if op.regions or op.kind in MATMUL_KINDS or not op.operands:
+                continue
+            made_of = [v for v in op.operands if _elements(program, v) > 1]
+            most = max((_elements(program, v) for v in made_of), default=0)
+            one_by_one = op.kind == "broadcast_in_dim" or all(_elements(program, v) == most for v in op.results)
+            if op.kind in _SLICES or (one_by_one and made_of and found.issuperset(made_of)):
+                found.update(op.results)
+    return frozenset(found)
+
+
+def _largest_operand(program: Program, op: Op) -> int:
+    return max(op.operands, key=lambda v: program.type_of(v).elements)
 
 
 def _by_itself(op: Op, after: frozenset[int]) -> WorkKind:

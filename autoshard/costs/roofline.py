@@ -53,7 +53,7 @@ def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, pri
     seconds = as_kind(kind)
     if kind is WorkKind.UPDATED:  # nothing fuses with the matmul where partial sums are moved first
         seconds = np.where(shards[:, list(rule.reduction)].prod(axis=1) > 1, as_kind(WorkKind.MATMUL), seconds)
-    if kind in (WorkKind.MATMUL, WorkKind.UPDATED):
+    if kind in (WorkKind.MATMUL, WorkKind.SLICED, WorkKind.UPDATED):
         nothing_stays = spills(op, program, sizes, prices.machine.profile.memory)
         seconds = np.where(nothing_stays, as_kind(WorkKind.SPILLED), seconds)
     if kind is WorkKind.CACHED:

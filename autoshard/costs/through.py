@@ -16,7 +16,9 @@ from autoshard.costs.fusion import Fusion
 from autoshard.costs.work import element_bytes, local_elements
 from autoshard.program.program import Op, Program
 
-READERS: Final = frozenset({WorkKind.MATMUL, WorkKind.UPDATED, WorkKind.SPILLED, WorkKind.CACHED})
+READERS: Final = frozenset(
+    {WorkKind.MATMUL, WorkKind.SLICED, WorkKind.UPDATED, WorkKind.SPILLED, WorkKind.CACHED}
+)  # fmt: skip
 """Kinds of work that read their operands once, from memory: activations of convolutions are mostly on the chip."""
 _PARTS: Final = frozenset({"slice", "dynamic_slice", "gather"})
 """Ops that read a part of their first operand, as large as their result."""

@@ -156,7 +156,7 @@ class Travels:
                     waiting += [(region, times * body_trips(op, k, 1)) for k, region in enumerate(op.regions)]
                 if kinds.get(op.id) is WorkKind.CACHED:
                     seconds += times * self._attention_s(op)
-                elif kinds.get(op.id) is WorkKind.MATMUL:
+                elif kinds.get(op.id) in (WorkKind.MATMUL, WorkKind.SLICED):
                     weights += times * sum(self.program.type_of(v).bytes for v in op.operands if v not in before)
         return seconds / weights if weights else 0.0
 

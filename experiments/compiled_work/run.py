@@ -43,14 +43,16 @@ MEMORY = 0.85
 COLUMNS: Sequence[str] = ("program", "chip", "compiler", "seconds", "matmul_s", "cycles_s", "compile_s", *AMOUNTS)
 OWN: Sequence[str] = (
     "bf16", "f32", "spilled_f32", "updated_bf16", "updated_f32", "convolution", "attention_peak", "attention",
-    "matmul_memory", "cached_memory", "f32_high", "f32_highest",
+    "matmul_memory", "sliced_memory", "cached_memory", "f32_high", "f32_highest",
 )  # fmt: skip
 """Numbers that each chip has for itself; `COMMON` ones are facts of the compiler, whatever the chip. What is done to
 attention's scores beside its matmuls counts with these, and matmuls take no time to start.
 """
-LAST = ("convolution", "f32_high", "f32_highest")
-"""Numbers that are fitted after all others: of convolutions, and of float32 matmuls in several passes."""
-ALONE = ("convs_plain", "convs_strided", "mlp_grads_high", "mlp_grads_highest")
+LAST = ("convolution", "sliced_memory", "f32_high", "f32_highest")
+"""Numbers that are fitted after all others: of convolutions, of slices of weights, of float32 matmuls in passes."""
+ALONE = (
+    "convs_plain", "convs_strided", "mlp_grads_high", "mlp_grads_highest", "few_rows_scanned", "few_rows_scanned_2k",
+)  # fmt: skip
 """Programs that no other number is fitted to."""
 COMMON: Sequence[str] = ("elementwise", "reduced", "update")
 MOST = 0.95
@@ -147,7 +149,8 @@ def fit(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     what is fused to convolutions would weigh more than in all other programs. One that is far off counts little.
     Matmuls of a higher precision have theirs last, too.
     """
-    most = {**dict.fromkeys(amounts_of.SHARES, MOST), "matmul_memory": MEMORY, "cached_memory": MEMORY}
+    of_memory = ("matmul_memory", "sliced_memory", "cached_memory")
+    most = {**dict.fromkeys(amounts_of.SHARES, MOST), **dict.fromkeys(of_memory, MEMORY)}
     measured = {
         (row["program"], row["chip"]): amounts_of.Measured(row["chip"], row["seconds"], parts(row)) for row in rows
     }
@@ -189,6 +192,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--chips", type=names_of(CHIPS, "chip"), default=",".join(CHIPS))
     parser.add_argument("--keep", type=Path, help="a folder for compiled texts; those there are not compiled again")
+    parser.add_argument("--again", action="store_true", help="measure the rows that are there again")
     parser.add_argument("--amounts", action="store_true")
     parser.add_argument("--fit", action="store_true")
     arguments = parser.parse_args()
@@ -208,10 +212,12 @@ def main() -> int:
     there = {(row["program"], row["chip"]) for row in load()}
     for name in arguments.names or PROGRAMS:
         for chip in arguments.chips:
-            if (name, chip) in there:
+            if ((name, chip) in there) != arguments.again:
                 continue
-            row = measure(name, chip, arguments.keep)
-            write([*load(), row])
+            row, rows = measure(name, chip, arguments.keep), load()
+            which = next((n for n, r in enumerate(rows) if (r["program"], r["chip"]) == (name, chip)), len(rows))
+            rows[which : which + 1] = [row]
+            write(rows)
             print(row, flush=True)
     return 0
 

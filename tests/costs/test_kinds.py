@@ -77,7 +77,7 @@ def test_a_gradient_made_in_a_loop_and_applied_behind_it_is_not() -> None:
 
         return ws - 0.1 * jax.grad(lambda ws: jnp.sum(jnp.square(jax.lax.scan(body, x, ws)[0])))(ws)
 
-    assert kinds(step, SPEC((3, 64, 64), jnp.float32), ROWS)["dot_general"] == {WorkKind.MATMUL}
+    assert WorkKind.UPDATED not in kinds(step, SPEC((3, 64, 64), jnp.float32), ROWS)["dot_general"]
 
 
 def one_sequence(q: Any, k: Any, v: Any) -> Any:

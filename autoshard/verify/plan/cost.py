@@ -273,12 +273,12 @@ class Pricer:
         kind = self._kinds[op.id]
         if kind is WorkKind.CACHED and not exceeds_chip(op, placed, self.flow.graph, self.machine.profile):
             return WorkKind.MATMUL
-        if kind not in (WorkKind.MATMUL, WorkKind.UPDATED):
+        if kind not in (WorkKind.MATMUL, WorkKind.SLICED, WorkKind.UPDATED):
             return kind
         if spills(op, placed, self.flow.graph, self.machine.profile):
             return WorkKind.SPILLED
-        summed = any(placed.parts[f] > 1 for f in placed.rule.reduction)
-        return WorkKind.MATMUL if summed else kind  # partial sums are moved before anything is updated
+        summed = any(placed.parts[f] > 1 for f in placed.rule.reduction)  # and moved before anything is updated
+        return WorkKind.MATMUL if summed and kind is WorkKind.UPDATED else kind
 
     @cached_property
     def _kinds(self) -> dict[int, WorkKind]:

@@ -28,6 +28,30 @@ def kinds_of_work(graph: Graph, order: MatmulOrder) -> dict[int, WorkKind]:
             if out.get(op.id) is WorkKind.MATMUL and order.leading.isdisjoint(op.results):
                 if _is_applied(graph, body, rules, op, order, behind):
                     out[op.id] = WorkKind.UPDATED
+    parts = _parts_of_arrays(graph)
+    for op in graph.nodes.values():
+        if out.get(op.id) is WorkKind.MATMUL and max(op.operands, key=lambda v: graph.values[v].elements) in parts:
+            out[op.id] = WorkKind.SLICED
+    return out
+
+
+def _parts_of_arrays(graph: Graph) -> set[int]:
+    """Values that are parts of larger arrays, or are made of such parts and of single numbers alone."""
+    out: set[int] = set()
+    for op in graph.nodes.values():
+        if op.kind == "scan":
+            out.update(op.regions[0].args[op.attrs["num_consts"] + op.attrs["num_carry"] :])
+    for body in _all(graph.body):
+        for op in body.ops:
+            if op.regions or op.kind in MATRIX_KINDS:
+                continue
+            large = [v for v in op.operands if graph.values[v].elements > 1]
+            sizes = {graph.values[v].elements for v in op.results}
+            alike = op.kind == "broadcast_in_dim" or sizes == {
+                max((graph.values[v].elements for v in large), default=0)
+            }
+            if op.kind in ("slice", "dynamic_slice") or (large and alike and out.issuperset(large)):
+                out.update(op.results)
     return out
 
 

@@ -8,7 +8,7 @@ from autoshard.verify.plan.placed import Placed
 from autoshard.verify.plan.program import Graph, Node, element_bytes
 from autoshard.verify.plan.work import block_elements, local_sizes
 
-READING: Final = ("matmul", "updated", "spilled", "cached")
+READING: Final = ("matmul", "sliced", "updated", "spilled", "cached")
 _INDEXED: Final = ("slice", "dynamic_slice", "gather")
 
 

@@ -143,7 +143,7 @@ class Loads:
                 touched = sum(self.graph.values[v].bytes for v in (*op.operands, *op.results))
                 dtype = computes_with(op, self.graph)
                 attending += times * float(self.machine.work_s(kind, work, float(touched), dtype))
-            if kind is WorkKind.MATMUL:
+            if kind in (WorkKind.MATMUL, WorkKind.SLICED):
                 weights += times * sum(self.graph.values[v].bytes for v in op.operands if v not in self.order.before)
         return attending / weights if weights else 0.0
 
