@@ -71,3 +71,14 @@ def test_the_checker_finds_them_itself(function: Any, specs: Any, sliced: bool) 
     asked: dict[str, Any] = {"mesh": {"x": 2}, "hardware": "tpu_v5p@compiler", "memory_limit": "none"}
     values = jax.tree.map(lambda s: jnp.ones(s.shape, s.dtype), specs)
     assert autoshard.plan(function, *specs, **asked).verify(function, *values, **asked).ok
+
+
+def test_matmuls_that_are_alike_but_for_where_their_weights_lie_have_a_price_each() -> None:
+    def step(x: Any, w: Any, one: Any) -> Any:
+        return x @ one, x @ w[0]
+
+    plan = autoshard.plan(step, X, STACK, ONE, mesh={"x": 1}, hardware="tpu_v5p@compiler", memory_limit="none")
+    seconds = [plan.cost.op_seconds[op.id] for op, _ in plan.program.walk() if op.kind == "dot_general"]
+    work = plan.machine.profile.compiled_work
+    assert work is not None and work.matmul_memory is not None and work.sliced_memory is not None
+    assert seconds[1] / seconds[0] == pytest.approx(work.matmul_memory / work.sliced_memory)
