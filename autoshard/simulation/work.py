@@ -78,6 +78,7 @@ class Work:
 
     cycles_s: seconds by the compiler's cycles, None where it does not say. flop: of matmuls. bytes: in HBM.
     roofline_s: the longer of FLOP at the peak and bytes at the memory's rate. kernel_s: as such kernels ran (GPUs).
+    touched_s: what its bytes take at the memory's rate or, where all of them lie on the chip, would take there.
     """
 
     cycles_s: float | None
@@ -85,6 +86,7 @@ class Work:
     bytes: float
     roofline_s: float
     kernel_s: float | None = None
+    touched_s: float = 0.0
 
     @property
     def is_matmul(self) -> bool:
@@ -95,15 +97,17 @@ class Work:
         """``cycles``: as the compiler says, the roofline where it does not. ``roofline``: never more than that.
 
         ``expected``: cycles for matmuls; for other work cycles too, but no more than its bytes take at `MEMORY_SHARE`
-        of the memory's rate, unless they lie on the chip. On GPUs: as such kernels were measured.
+        of the memory's rate: what lies on the chip is worked on no slower. On GPUs: as such kernels were measured.
         """
         if clock == "expected" and self.kernel_s is not None:
             return self.kernel_s
         if clock == "roofline" or self.cycles_s is None:
             return self.roofline_s
-        if clock == "cycles" or self.is_matmul or not self.bytes:
-            return max(self.cycles_s, self.roofline_s) if self.is_matmul else self.cycles_s
-        return min(self.cycles_s, self.roofline_s / MEMORY_SHARE)
+        if self.is_matmul:
+            return max(self.cycles_s, self.roofline_s)
+        if clock == "cycles" or not self.touched_s:
+            return self.cycles_s
+        return min(self.cycles_s, self.touched_s / MEMORY_SHARE)
 
 
 class Worker:
@@ -123,6 +127,7 @@ class Worker:
         """The work of an instruction that runs in `within`."""
         flops = self._matmuls_of(instruction, within)
         moved = self._bytes(instruction, within)
+        touched = moved or self._bytes(instruction, within, everywhere=True)
         rate = self.machine.profile.memory.bandwidth.value
         matrix_s = sum(flop / self.machine.flops_per_s(dtype) for dtype, flop in flops.items())
         cycles = instruction.cycles
@@ -133,7 +138,7 @@ class Worker:
             peak_rate = self.peak.memory.bandwidth.value
             kernel_s = self.kernels.seconds(at_peak, moved / peak_rate, self._share(instruction, self.kernels))
             kernel_s += self._again(instruction, self.kernels) / (self.kernels.cache * peak_rate)
-        return Work(timed, sum(flops.values()), moved, max(matrix_s, moved / rate), kernel_s)
+        return Work(timed, sum(flops.values()), moved, max(matrix_s, moved / rate), kernel_s, touched / rate)
 
     def _share(self, instruction: Instruction, kernels: Kernels) -> float:
         """The share of the memory's rate that a kernel without matmuls reaches."""
@@ -173,8 +178,11 @@ class Worker:
             self._flops[name] = total
         return self._flops[name]
 
-    def _bytes(self, instruction: Instruction, within: Computation) -> float:
-        """Bytes in HBM that it reads and writes; of arrays of which only a slice is touched, that slice."""
+    def _bytes(self, instruction: Instruction, within: Computation, everywhere: bool = False) -> float:
+        """Bytes in HBM that it reads and writes; of arrays of which only a slice is touched, that slice.
+
+        everywhere: bytes on the chip, too.
+        """
         reads: list[float] = []
         fused = self.module.computations.get(instruction.called[0]) if instruction.opcode in FUSIONS else None
         parameters = _parameters(fused) if fused else {}
@@ -183,7 +191,7 @@ class Worker:
             if parameters.get(slot) in carried:
                 continue
             operand = within.instructions.get(name)
-            arrays = _in_hbm(operand.arrays if operand else ())
+            arrays = _in_memory(operand.arrays if operand else (), everywhere)
             if not arrays:
                 continue
             whole = sum(a.bytes for a in arrays)
@@ -194,7 +202,7 @@ class Worker:
         results = fused.root.arrays if fused and instruction.opcode == "fusion-start" else results_of(instruction)
         if fused and carried and len(fused.root.operands) == len(results):
             results = tuple(a for name, a in zip(fused.root.operands, results, strict=True) if name not in carried)
-        written = float(sum(a.bytes for a in _in_hbm(results)))
+        written = float(sum(a.bytes for a in _in_memory(results, everywhere)))
         update = self._updated(fused.root, fused) if fused else self._updated(instruction, within)
         if update is not None:  # in place: the array itself is neither read nor written, only the part
             largest = max(reads, default=0.0)
@@ -282,8 +290,9 @@ def _apart(transpose: Instruction) -> int:
     return 1 if last is None else prod(size for d, size in sizes.items() if d > last)
 
 
-def _in_hbm(arrays: tuple[Array, ...]) -> list[Array]:
-    return [a for a in arrays if a.space == HBM]
+def _in_memory(arrays: tuple[Array, ...], everywhere: bool) -> list[Array]:
+    """Those in HBM. everywhere: those on the chip, too."""
+    return [a for a in arrays if everywhere or a.space == HBM]
 
 
 def _parameters(computation: Computation) -> dict[int, str]:

@@ -125,8 +125,8 @@ def test_profiles_have_the_numbers_that_the_fit_gives(
         work = load_profile(f"{chip}@compiler").compiled_work
         assert work is not None and work.memory == experiment.MEMORY
         names = (
-            "convolution", "attention_peak", "attention", "matmul_memory", "sliced_memory", "cached_memory", "elementwise",
-            "reduced", "update",
+            "convolution", "attention_peak", "attention", "matmul_memory", "sliced_memory", "cached_memory",
+            "elementwise", "reduced", "update",
         )  # fmt: skip
         told = {**work.matmul, **{f"updated_{family}": share for family, share in work.updated.items()}}
         told |= {f"spilled_{family}": share for family, share in work.spilled.items()}

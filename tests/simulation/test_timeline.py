@@ -261,6 +261,14 @@ def test_a_fusion_reads_of_an_array_the_slice_that_a_fusion_within_it_takes():
     assert found.events[0].bytes == 2 * 1048576
 
 
+def test_work_on_the_chip_takes_no_longer_than_the_same_in_memory():
+    def seconds(where: str) -> float:
+        lines = line("x", where, "parameter(0)"), line("a", where, "negate(%x)", 1.0, root=True)
+        return run(program(*lines), "expected").seconds
+
+    assert seconds(ON_CHIP) == pytest.approx(seconds(IN_HBM)) == pytest.approx(2 * COPY_S / 0.85)
+
+
 def test_a_copy_beside_work_on_the_chip_has_the_whole_rate_of_the_memory():
     found = run(
         program(
