@@ -55,12 +55,17 @@ what the answer holds there."""
 SOON_NODES = 2_000
 """In networks of up to so many nodes, repeated layers counted one by one, it is soon worked out what several decisions
 hold together. (Layers that share decisions count too: each is in memory at another time.)"""
+KNOWN_NODES = 4_000
+"""In networks of up to so many nodes, counted so, it is worked out before a plan is looked for within less than the
+limit: networks that know of it have one sooner."""
 CLOSELY, QUICKLY = Step(), Step(5e-3, proves=False)
 """A whole search, and one that ends after a first bound and a first search."""
 GUIDING = Step(0.05, proves=False)
 """A search that is to say which states look best."""
+AT_MOMENTS = Step(_ROUGH_GAPS[-1], _ROUGH_SHARE, proves=False)
+"""A search for a first plan in a network that knows of the moments at which answers were too full."""
 AT_ALL = Step(rough=1.0, share=0.05, proves=False)
-"""How closely it is looked whether anything fits at all: what reductions, shaving and a few messages show."""
+"""How closely what fits, whatever it costs, is improved: by a few messages and a first search."""
 ANYTHING, MOST_DEAD_ENDS_EFFORT = Step(dead_ends=6_000), 20.0
 """A search for anything that fits (a dead end takes some 1 ms in networks of 12,000 states), and the effort from which
 it gets no more."""

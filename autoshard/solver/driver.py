@@ -41,6 +41,11 @@ STANDING = 25
 """Times four double passes that may be spent at the end to reach a bound again that was seen on the way."""
 QUICK_WORK = 20_000_000
 """Table entries that a proof may visit in a small network before exact search looks for assignments."""
+ANYTHING_WORK, ANYTHING_SWEEPS = 400_000_000, 500
+"""Table entries that splitting may visit before nogoods are learned, where it is only asked whether anything fits: no
+more than so many, or so many times all of them."""
+LEARNT_STATES = 30_000
+"""In networks of more states after reduction fewer dead ends are learned from: each takes as much longer."""
 PROOF_SHARE = 0.5
 """The part of the budget that a first proof may take."""
 
@@ -200,9 +205,11 @@ def _look_for_anything(race: Race, dead_ends: int, stats: dict) -> None:
         race.enter("proof")
         none = prover(race, work, costs=False)
         none.begin()
-        if not none.done:
+        states, entries = stats["after"]["states"], stats["after"]["entries"]
+        none.go_on(min(ANYTHING_WORK, max(QUICK_WORK, ANYTHING_SWEEPS * entries)))
+        if not none.done and race.cost is None:
             race.enter("learn")
-            none.learn(dead_ends)
+            none.learn(dead_ends if states <= LEARNT_STATES else max(1, dead_ends * LEARNT_STATES // states))
 
 
 def _run(

@@ -40,6 +40,9 @@ MOST_IDLE = 2
 """Message passing ends when the bound has hardly risen so many times in a row."""
 MOST_GIVEN_UP = 6
 """Looking ahead that fails is tried in one of 2, 4, 8, ... cases: at the rarest in one of two to the power of this."""
+MOST_IN_VAIN = 3
+"""Decodings that are repaired within a limit and find nothing better, from the second on: at the rarest one of two to
+the power of this is."""
 MOST_THRESHOLD = 2.0**58
 """Costs at which records drop states stay below this, so that they can be added up in int64."""
 STANDING_PASSES = 4
@@ -77,6 +80,7 @@ class Portfolio:
         race.standing = Standing(list(work.log or ()), ground, work.constant)
         self.prices: duals.Prices | None = None
         self.decoded, self.given_up = 0, 0
+        self.offered, self.in_vain = 0, 0
         self.last: np.ndarray | None = None
         """What the messages decoded last (positions in the whole reduced network)."""
         self.hand_over: Callable[[np.ndarray], None] | None = None
@@ -139,7 +143,7 @@ class Portfolio:
                 duals.adjust_prices(dual, self.prices, live)
             if k % DECODED_EVERY == DECODED_EVERY // 2 - 1:
                 self.last = self.positions(self.consistent(chosen))
-                (self.hand_over or self.decode)(self.last)
+                self._offer_decoded(self.last)
                 if not self.cut() or self.race.proved():
                     return
                 if self.flat.limit is None:
@@ -152,6 +156,19 @@ class Portfolio:
                 before = dual.bound
                 if idle >= MOST_IDLE:
                     break
+
+    def _offer_decoded(self, chosen: np.ndarray) -> None:
+        """Repair and polish what messages decode, less and less often while that finds nothing better within a limit:
+        there it may take ten times as long as the passes."""
+        if self.hand_over is not None:
+            self.hand_over(chosen)
+            return
+        self.offered += 1
+        if self.flat.limit is not None and self.offered % 2 ** min(max(0, self.in_vain - 1), MOST_IN_VAIN):
+            return
+        before = self.race.cost
+        self.decode(chosen)
+        self.in_vain = self.in_vain + 1 if self.race.cost == before else 0
 
     def begin_from(self, start: Sequence[int] | np.ndarray) -> None:
         """Repair and polish an assignment of the original network, or what is next to it where a state was dropped."""

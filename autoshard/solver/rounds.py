@@ -26,6 +26,9 @@ IDLE_FROM = 3
 """The round from which on one that changes neither the cost nor the bound ends the run."""
 ROUNDS = 4
 """Rounds of the portfolio at effort 1."""
+MOST_IN_VAIN = 3
+"""Beyond these rounds it is searched in one of 2, 4, ... of them while that finds nothing better: at the rarest in one
+of two to the power of this."""
 PASSES = 200
 """Double passes of message passing in one round."""
 DUAL_SHARE = 0.25
@@ -104,6 +107,8 @@ class Rounds:
         """The gap when what the bound leaves was last looked at."""
         self.reach: np.ndarray | None = None
         self.proving: Prover | None = None
+        self.in_vain = 0
+        """Searches that found nothing better, since one did."""
         self.fallen, self.skipped = math.inf, 0
         """What pieces took off the cost when they were last tried, and rounds since."""
 
@@ -128,10 +133,8 @@ class Rounds:
         self.state.message_passing(min(max(1, int(PASSES * self.share)), self.most_passes), self.small and self.limited)
         if race.settled():
             return True
-        race.enter("search")
-        self.state.search(self.share)
-        if self.began and self.small and race.gap() > WORTH_APART:
-            self.state.search_apart(self.share)
+        if number < ROUNDS or number % 2 ** min(self.in_vain, MOST_IN_VAIN) == 0:
+            self._search()
         gap = race.gap()
         if race.cost is None:
             if self._settled_without_cost(number):
@@ -150,6 +153,15 @@ class Rounds:
         if self.reach is not None and number:  # the first prices are too rough to thin out states by
             self._pieces(self.reach, number, lower)
         return False
+
+    def _search(self) -> None:
+        """Tree moves from what is known and from what messages decode."""
+        race, before = self.race, self.race.cost
+        race.enter("search")
+        self.state.search(self.share)
+        if self.began and self.small and race.gap() > WORTH_APART:
+            self.state.search_apart(self.share)
+        self.in_vain = self.in_vain + 1 if race.cost == before else 0
 
     def _prove_on(self, prover: Prover, work: float) -> None:
         """Let a proof visit so many more table entries, and book them."""

@@ -22,7 +22,6 @@ ROOMY = 54_000
 LOST = (
     "looking for a plan within the memory limit",
     "looking whether anything fits the memory limit at all",
-    "looking for anything within the memory limit, whatever it costs",
     "improving what fits",
     "solving within the memory limit",
 )
