@@ -83,17 +83,20 @@ class Beginning:
         """Table entries of the network that knows of nothing that several decisions hold together."""
         return fitting.entries(self.model.within(self.model.problem.memory_limit or 0, {}))
 
-    def _begun(self, limit: int, free: Sequence[int]) -> tuple[dict[int, frozenset[int]], dict[int, frozenset[int]]]:
-        """A first plan, where one is found before the rounds. Returns which moments are too full for what is free, and
-        what the network knows of in which a plan was found (see `_quickly`)."""
+    def _begun(
+        self, limit: int, free: Sequence[int]
+    ) -> tuple[dict[int, frozenset[int]], dict[int, frozenset[int]], Sequence[int] | None]:
+        """A first plan, where one is found before the rounds. Returns which moments are too full for what is free; what
+        the first network knows of; and `free`, or None where a plan was found in just this network (see `_quickly`)."""
         full, chosen = self._nothing_fits({}, free, limit), {}
         if not self.small and self.known is None:
             chosen = self._quickly(limit, free)
         self.known = self.known or self._first(limit, free) or (self._loosely(limit, None) if self.soon else None)
         if self.small and self.known is None:
             chosen = self._quickly(limit, free)
+        found = bool(chosen) and self.known is not None and not self.small
         self._at_all(limit)
-        return full, chosen
+        return full, chosen, None if found else free
 
     def _nothing_fits(
         self, full: dict[int, frozenset[int]], nearest: Sequence[int], limit: int

@@ -161,14 +161,13 @@ class _Run(Beginning):
 
     def _in_rounds(self, limit: int, free: Sequence[int]) -> Decision:
         model, room = self.model, self.model.memory
-        nearest: Sequence[int] | None = free
-        full, chosen = self._begun(limit, free)
+        full, chosen, nearest = self._begun(limit, free)
         stopped = Stopped.INTERRUPT if interrupted_in(self.rounds) else None
         solved: dict[int, frozenset[int]] | None = None
         idle, kinds = 0, steps(model.repeats.network.n_nodes, self.options.effort, self.options.endless)
         step = next(kinds)
-        if chosen and self.known is not None and not self.small:  # a quick search of this network is the rough one
-            nearest, step = None, next(kinds)
+        if nearest is None:  # a quick search of this network was the rough one
+            step = next(kinds)
         for number in range(_MOST_ROUNDS):
             if interrupted_in(self.rounds) or (idle >= _IDLE_ROUNDS and self.known is not None):
                 break
