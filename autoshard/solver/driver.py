@@ -41,9 +41,9 @@ STANDING = 25
 """Times four double passes that may be spent at the end to reach a bound again that was seen on the way."""
 QUICK_WORK = 20_000_000
 """Table entries that a proof may visit in a small network before exact search looks for assignments."""
-ANYTHING_WORK, ANYTHING_SWEEPS = 400_000_000, 500
-"""Table entries that splitting may visit before nogoods are learned, where it is only asked whether anything fits: no
-more than so many, or so many times all of them."""
+ANYTHING_WORK, SPLIT_SHARE = 400_000_000, 12
+"""Table entries that splitting may visit before nogoods are learned, where it is only asked whether anything fits: one
+in so many for every dead end that may be learned from. In small networks nogoods settle sooner what can be settled."""
 LEARNT_STATES = 30_000
 """In networks of more states after reduction fewer dead ends are learned from: each takes as much longer."""
 PROOF_SHARE = 0.5
@@ -206,7 +206,7 @@ def _look_for_anything(race: Race, dead_ends: int, stats: dict) -> None:
         none = prover(race, work, costs=False)
         none.begin()
         states, entries = stats["after"]["states"], stats["after"]["entries"]
-        none.go_on(min(ANYTHING_WORK, max(QUICK_WORK, ANYTHING_SWEEPS * entries)))
+        none.go_on(min(ANYTHING_WORK, dead_ends * entries // SPLIT_SHARE))
         if not none.done and race.cost is None:
             race.enter("learn")
             none.learn(dead_ends if states <= LEARNT_STATES else max(1, dead_ends * LEARNT_STATES // states))
