@@ -103,7 +103,7 @@ def test_where_nothing_is_found_it_is_looked_whether_anything_fits_at_all() -> N
 
 
 def test_a_first_plan_comes_from_a_network_that_knows_of_the_fullest_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before, other searches came first in networks of many nodes, and took all of 60 s of steps of some hundred ops."""
+    """Before, other searches came first in networks of many nodes, and took all 60 s of steps of some hundred ops."""
     monkeypatch.setattr("autoshard.planning.searches.SMALL_NODES", 0)
     monkeypatch.setattr("autoshard.planning.beginning.Beginning._loosely", lambda run, limit, known: known)
     specs = [ShapeDtypeStruct((512, 512), jnp.float32)] * 4, ShapeDtypeStruct((8, 128, 512), jnp.float32)
