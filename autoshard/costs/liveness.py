@@ -28,7 +28,7 @@ from autoshard.costs.host import sent
 from autoshard.costs.work import is_update
 from autoshard.program.program import Block, Op, Origin, Program
 from autoshard.program.schedule import PROGRAM, Schedule, Use
-from autoshard.program.ties import donated_ties
+from autoshard.program.ties import donated_ties, reused_inputs
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.steps import Reshard, StepKind
 
@@ -111,7 +111,7 @@ class _Pass:
                 made = self.made.get(program.body.results[slot], points - 1)
                 self.private[use] = (made, made + 1)
         outputs = set(program.body.results)
-        gathered = self._gathered_over()
+        gathered, reused = self._gathered_over(), reused_inputs(program)
         for index, value in enumerate(program.body.args):
             first, last = self.reads.get(value, (0, 0))
             if index in program.host_inputs:
@@ -119,7 +119,7 @@ class _Pass:
                     continue
                 self.interval[value] = (first, last + 1)
             else:
-                freed = index in program.donated and value not in outputs and value not in gathered
+                freed = index in reused and value not in outputs and value not in gathered
                 self.interval[value] = (0, last + 1 if freed else points)
             stop = self._copy(value, first, last)
             if value in self.reads and self._stored(value) is not None:

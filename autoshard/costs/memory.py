@@ -20,6 +20,7 @@ from autoshard.costs.liveness import Liveness, analyse
 from autoshard.costs.padding import Tile, image_dims, padded_elements
 from autoshard.program.program import Origin, OtherOrder, Program
 from autoshard.program.schedule import PROGRAM, Schedule, Use
+from autoshard.program.ties import reused_inputs
 from autoshard.sharding.layout import AtomMesh, Layout
 
 
@@ -279,7 +280,7 @@ def _add_order(
             at, form = live.interval.get(value, (first, last))[0], schedule.definitions[value]
         add(f"{name}, in its order of devices", (at, at + 1), value, form)
         return
-    freed = order.index in program.donated and value not in program.body.results
+    freed = order.index in reused_inputs(program) and value not in program.body.results
     brief = freed or order.index in program.host_inputs or value in live.shared
     stop = first + 1 if brief else last + 1
     add(f"{name}, from its order of devices", (first, stop), value, schedule.definitions[value])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from autoshard.costs.liveness import replaced_inputs
 from autoshard.formulation.quantities import Quantity
 from autoshard.program.schedule import PROGRAM, Use
+from autoshard.program.ties import reused_inputs
 
 if TYPE_CHECKING:
     from autoshard.formulation.lifetimes import Lifetimes
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 def hold_inputs(life: Lifetimes) -> None:
     """Hold inputs and constants as JAX has them, and the blocks that are cut out of uneven ones."""
     program, q = life.program, life.q
-    outputs = set(program.body.results)
+    outputs, reused = set(program.body.results), reused_inputs(program)
     slot_of = {value: slot for slot, value in replaced_inputs(program).items()}
     for index, value in enumerate(program.body.args):
         read = life.reads.get(value, q.constant((0, 0)))
@@ -25,7 +26,7 @@ def hold_inputs(life: Lifetimes) -> None:
             life.interval[value] = q.lift(lambda r: (r[0], r[1] + 1), read)
         else:
             over = _gathered_over(life, value, slot_of[value]) if value in slot_of else life.no
-            if index in program.donated and value not in outputs:
+            if index in reused and value not in outputs:
                 life.interval[value] = q.lift(lambda r, o: (0, life.points if o else r[1] + 1), read, over)
             else:
                 life.interval[value] = q.constant((0, life.points))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from autoshard.costs.memory import returned_again
 from autoshard.formulation.quantities import Quantity
 from autoshard.program.schedule import PROGRAM, Use
+from autoshard.program.ties import reused_inputs
 
 if TYPE_CHECKING:
     from autoshard.formulation.lifetimes import Lifetimes, Span
@@ -55,7 +56,7 @@ def hold_other_orders(life: Lifetimes, add: Callable[[str, Quantity, int, Quanti
             # the form is the definition where no copy is shared
             add(f"value {value} in its order", q.lift(once, read, shared, own), value, life.layouts.form(value))
             continue
-        freed = order.index in program.donated and value not in program.body.results
+        freed = order.index in reused_inputs(program) and value not in program.body.results
         brief = freed or order.index in program.host_inputs
 
         def beside(r: Span, copy: Any, brief: bool = brief) -> Span:

@@ -1,5 +1,6 @@
 """Carried state: outputs that the next call takes as inputs, because they replace donated inputs or are alike."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -16,6 +17,30 @@ def donated_ties(program: Program) -> dict[int, int]:
     A train step ``(state, batch) -> (state, metrics)`` gives its new state back in the layouts of the old one.
     """
     return _pairs(program, sorted(program.donated))
+
+
+def reused_inputs(program: Program) -> frozenset[int]:
+    """Numbers of the donated inputs in the device's memory that may be written over: those that an output replaces.
+
+    JAX hands the memory of a donated array on to an output of its size, each output's once. What is left over stays
+    where it is to the end, as if it were not donated ("Some donated buffers were not usable").
+    """
+    number = {value: k for k, value in enumerate(program.body.args)}
+    slots = {slot for slot in range(len(program.body.results)) if slot not in program.host_outputs}
+    tied = {slot: number[value] for slot, value in donated_ties(program).items() if slot in slots}
+    reused = {k for k in tied.values() if k not in program.host_inputs}
+    free = Counter(_size(program, program.body.results[slot]) for slot in slots - tied.keys())
+    for k in sorted(program.donated - reused - program.host_inputs):
+        size = _size(program, program.body.args[k])
+        if free[size]:
+            free[size] -= 1
+            reused.add(k)
+    return frozenset(reused)
+
+
+def _size(program: Program, value: int) -> tuple[int, float]:
+    kind = program.type_of(value)
+    return kind.elements, kind.bytes
 
 
 def carried_state(program: Program) -> dict[int, int]:

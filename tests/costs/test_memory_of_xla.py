@@ -85,6 +85,42 @@ def test_what_is_returned_and_stays_is_copied(function: Callable[..., Any], dona
     assert peak_of_plan(function, x, donate=donate) == pytest.approx(peak_of_xla(function, x, donate=donate), rel=1e-3)
 
 
+def fourth_power(x: Any) -> Any:
+    square = x @ x
+    return square @ square
+
+
+DONATED = {
+    "a number": (lambda x: fourth_power(x).max(), 3),
+    "a row": (lambda x: fourth_power(x).max(0), 3),
+    "its elements in another shape": (lambda x: fourth_power(x).reshape(128, 512), 2),
+    "an array of its type": (fourth_power, 2),
+}
+"""What there is to take the place of a donated array, and the arrays that are held at once."""
+
+
+@pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
+@pytest.mark.parametrize(("function", "arrays"), DONATED.values(), ids=DONATED)
+def test_a_donated_array_is_written_over_where_an_output_has_its_size(
+    function: Callable[..., Any], arrays: int
+) -> None:
+    x = f32(256, 256)
+    assert peak_of_plan(function, x, donate=True) == pytest.approx(arrays * ARRAY, rel=1e-3)
+    found = jax.jit(function, donate_argnums=0).lower(x).compile().memory_analysis()
+    assert found is not None
+    assert found.alias_size_in_bytes == (3 - arrays) * ARRAY
+
+
+def test_one_output_takes_the_place_of_one_donated_array() -> None:
+    """Of two halves the second stays to the end, beside a product and its square."""
+
+    def f(state: Any) -> Any:
+        product = state["a"].T @ state["b"]
+        return (product @ product).reshape(2, 128, 256).max(0)
+
+    assert peak_of_plan(f, {"a": f32(128, 256), "b": f32(128, 256)}, donate=True) == 2.5 * ARRAY
+
+
 def test_what_is_returned_in_another_layout_is_no_further_copy() -> None:
     """Half of the array, and all of it."""
     pins = [autoshard.Pin("x", '[{"x"}, {}]'), autoshard.Pin("out", "[{}, {}]")]

@@ -16,6 +16,7 @@ from autoshard.verify.plan.host import stored
 from autoshard.verify.plan.layout import Holding
 from autoshard.verify.plan.program import PROGRAM_OP, Body, Graph, Node, element_bytes
 from autoshard.verify.plan.rules import Rule
+from autoshard.verify.plan.ties import written_over
 from autoshard.verify.plan.work import is_update
 
 Span = tuple[int, int]
@@ -265,7 +266,7 @@ class Lives:
                 last = self.shared[v][0] if replaces else self._read.get(v, (begin, begin))[1]
                 if begin < last:
                     self.defined[v] = (begin + 1, last + 1)
-        replaced, uneven = self._gathered_over(), cuts(self.flow)
+        replaced, uneven, over = self._gathered_over(), cuts(self.flow), written_over(graph)
         for k, v in enumerate(graph.body.args):
             first, last = self._read.get(v, (0, 0))
             if k in graph.host_inputs:
@@ -273,7 +274,7 @@ class Lives:
                     continue
                 self.defined[v] = (first, last + 1)
             else:
-                frees = k in graph.donated and v not in graph.body.results and v not in replaced
+                frees = k in over and v not in graph.body.results and v not in replaced
                 self.defined[v] = (0, last + 1 if frees else self.close + 1)
             stop = self._copied(v, first, last, None)
             if v in uneven:

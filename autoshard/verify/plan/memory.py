@@ -13,6 +13,7 @@ from autoshard.verify.plan.lives import Lives, Sizes, carries, starts_carry
 from autoshard.verify.plan.orders import Permute, permutes
 from autoshard.verify.plan.program import PROGRAM_OP, Findings
 from autoshard.verify.plan.stacks import stacks
+from autoshard.verify.plan.ties import written_over
 
 
 def allocated(peak: int, rules: str | None) -> int:
@@ -115,7 +116,7 @@ def _during(lives: Lives, permute: Permute) -> tuple[int, int] | None:
     kept = permute.where == "input" and not (
         permute.index in graph.host_inputs
         or permute.value in lives.shared
-        or (permute.index in graph.donated and permute.value not in graph.body.results)
+        or (permute.index in written_over(graph) and permute.value not in graph.body.results)
     )
     return read[0], (read[1] if kept else read[0]) + 1
 

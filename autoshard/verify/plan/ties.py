@@ -1,6 +1,8 @@
 """Outputs that take the place of donated inputs."""
 
-from autoshard.verify.plan.program import Graph
+from math import prod
+
+from autoshard.verify.plan.program import Graph, element_bytes
 
 
 def donated_ties(graph: Graph) -> dict[int, int]:
@@ -28,3 +30,30 @@ def donated_ties(graph: Graph) -> dict[int, int]:
         best = sorted(candidates, key=lambda p: (-len(candidates[p]), p[-1] != argument, len(p), min(candidates[p])))
         ties.update(candidates[best[0]] if best else {})
     return ties
+
+
+def written_over(graph: Graph) -> set[int]:
+    """Donated inputs, by number, whose memory an output on the device gets; the others stay as they are to the end.
+
+    Inputs whose place an output takes by its path come first. Of the rest each gets, in order, an output of as many
+    elements of as many bytes that no other input has.
+    """
+
+    def size(v: int) -> tuple[int, float]:
+        return prod(graph.values[v].shape), element_bytes(graph.values[v].dtype)
+
+    results, ties = graph.body.results, donated_ties(graph)
+    waiting = {v: k for k, v in enumerate(graph.body.args) if k in graph.donated and k not in graph.host_inputs}
+    out, left = set[int](), list[tuple[int, float]]()
+    for slot, v in enumerate(results):
+        if slot in graph.host_outputs:
+            continue
+        if slot not in ties:
+            left.append(size(v))
+        elif ties[slot] in waiting:
+            out.add(waiting.pop(ties[slot]))
+    for v, k in waiting.items():
+        if size(v) in left:
+            left.remove(size(v))
+            out.add(k)
+    return out
