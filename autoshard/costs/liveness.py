@@ -25,6 +25,7 @@ from autoshard.costs.border import stored_layout
 from autoshard.costs.conversions import narrowed_bytes, share_of_form
 from autoshard.costs.fusion import Fusion, pointwise
 from autoshard.costs.host import sent
+from autoshard.costs.places import places_of
 from autoshard.costs.work import is_update
 from autoshard.program.program import Block, Op, Origin, Program
 from autoshard.program.schedule import PROGRAM, Schedule, Use
@@ -165,6 +166,7 @@ class _Pass:
             if op.kind != "shard_map":
                 for region in op.regions:
                     now = self._number(region, now)
+                now += op.kind in ("scan", "while")  # what a loop hands on is in place when its last op has run
             self.span[op.id] = (start, now - 1)
         return now
 
@@ -281,7 +283,7 @@ class _Pass:
 
     def _take_over(self) -> None:
         """Let results take the memory of an operand of their size that is read there for the last time."""
-        inputs = frozenset(self.program.body.args)
+        inputs, ends = frozenset(self.program.body.args), places_of(self.program)
         behind: dict[int, tuple[int, ...]] = {}  # virtual pointwise value -> values in memory that it is computed from
         for op, _ in self.program.walk():
             if (over := written_over(op, self.program, self.fusion)) is None:
@@ -296,7 +298,8 @@ class _Pass:
                 if result not in self.held:
                     behind[result] = tuple(read)
                 elif result in self.interval:
-                    places = tuple(v for v in read if self.fusion.calls is None or v in inputs)
+                    alone = (v for v in read if ends.is_free(v, result))
+                    places = tuple(v for v in alone if self.fusion.calls is None or v in inputs)
                     self._replace(places, result, self.time[op.id], over)
 
     def _replace(self, read: tuple[int, ...], result: int, now: int, over: "Rewritten") -> None:

@@ -13,6 +13,7 @@ from autoshard.costs.fusion import Fusion
 from autoshard.costs.host import sent
 from autoshard.costs.liveness import Liveness, made_at, only_uses, starts_carry, written_over
 from autoshard.costs.padding import Tile
+from autoshard.costs.places import places_of
 from autoshard.formulation.chosen import ChosenLayouts
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.encode import Encoded
@@ -70,7 +71,7 @@ class Lifetimes:
         self.layouts = ChosenLayouts(program, collected, encoded, repeats, mesh, tile, fusion, q)
         self.defined, self.inputs = set(collected.definition), frozenset(program.body.args)
         self.sent = frozenset(sent(program))
-        self.only_use = only_uses(program)
+        self.only_use, self.ends = only_uses(program), places_of(program)
         self.yes, self.no, self.nothing = q.constant(True), q.constant(False), q.constant(None)
         self.interval: dict[int, Quantity] = {}
         self.reads: dict[int, Quantity] = {}
@@ -322,7 +323,7 @@ class Lifetimes:
         size = q.lift(lambda b, c: -1 if c else b, size, copied)
         taken = q.lift(lambda span: 0 if span is None else None, self.interval[result])  # 0: the result needs no place
         for value in dict.fromkeys(v for found in read.values if found is not FREE for v in found):
-            if self.fusion.calls is not None and value not in self.inputs:
+            if (self.fusion.calls is not None and value not in self.inputs) or not self.ends.is_free(value, result):
                 continue
             copy, cut = (table.get(value, self.nothing) for table in (self.shared, self.cut))
             for number, table in enumerate((self.shared, self.cut, self.interval)):

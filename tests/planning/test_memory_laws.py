@@ -28,12 +28,20 @@ MACHINES = ("tpu_v5e", "h100")
 """Of both rules of memory."""
 SMALL = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 WIDE = (f32(64, 128), f32(128, 64), f32(32, 64))
+
+
+def rotated(before: Any, now: Any, w: Any) -> Any:
+    """A loop that hands its second carry on as the first."""
+    return jax.lax.scan(lambda c, _: ((c[1], 2.0 * c[1] - c[0] + c[1] @ w), None), (before, now), None, 4)[0]
+
+
 PROGRAMS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "mlp": (mlp, WIDE),
     "gradient": (gradient, WIDE),
     "shared_value": (shared_value, (f32(64, 64), f32(64, 64), f32(32, 64))),
     "partial_sums": (partial_sums, (f32(64, 64), f32(64, 64), f32(32, 64), f32(32, 64))),
     "looped": (looped, (f32(4, 64, 64), f32(32, 64))),
+    "rotated": (rotated, (f32(32, 64), f32(32, 64), f32(64, 64))),
 }
 
 
@@ -102,6 +110,11 @@ def handed_on(w: Any, m: Any, x: Any) -> Any:
     return m, w + m, m * x.sum()
 
 
+def swapped(w: Any, m: Any, x: Any) -> Any:
+    """Each would be written over the other, where neither may lie."""
+    return 2.0 * m, w + 1.0, x.sum()
+
+
 def used_up(w: Any, m: Any, x: Any) -> Any:
     """No output has the size of the donated arrays, so they stay."""
     return jnp.tanh(x @ w) @ (w + m).T
@@ -113,7 +126,7 @@ def summed_anew(w: Any, m: Any, x: Any) -> Any:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("f", [momentum, read_after, handed_on, used_up, summed_anew])
+@pytest.mark.parametrize("f", [momentum, read_after, handed_on, swapped, used_up, summed_anew])
 def test_network_and_simulation_say_the_same_bytes_of_donated_state(f: Any, machine: str) -> None:
     """A weight that is gathered over the donated one lies beside it, where decisions have it so."""
     program = program_of(f, f32(32, 64), f32(32, 64), f32(16, 32), donate_argnums=(0, 1))
@@ -146,7 +159,7 @@ UNEVEN_PINS = {
 @pytest.mark.parametrize("donated", [(), (0, 1)], ids=["not donated", "donated"])
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("pins", UNEVEN_PINS.values(), ids=UNEVEN_PINS)
-@pytest.mark.parametrize("f", [momentum, read_after, handed_on, used_up, summed_anew])
+@pytest.mark.parametrize("f", [momentum, read_after, handed_on, swapped, used_up, summed_anew])
 def test_network_and_simulation_say_the_same_bytes_of_uneven_inputs(
     f: Any, pins: tuple[Pin, ...], machine: str, donated: tuple[int, ...]
 ) -> None:

@@ -16,7 +16,7 @@ from autoshard.verify.plan.host import stored
 from autoshard.verify.plan.layout import Holding
 from autoshard.verify.plan.program import PROGRAM_OP, Body, Graph, Node, element_bytes
 from autoshard.verify.plan.rules import Rule
-from autoshard.verify.plan.ties import written_over
+from autoshard.verify.plan.ties import next_values, written_over
 from autoshard.verify.plan.work import is_update
 
 Span = tuple[int, int]
@@ -150,6 +150,7 @@ class Lives:
             now += 1
             for r in op.inner:
                 now = self._count(r, now)
+            now += op.kind in ("scan", "while")  # the moment at which a loop hands on
             self.end[op.id] = now - 1
         return now
 
@@ -311,6 +312,7 @@ class Lives:
         of an update over the array that it changes.
         """
         behind: dict[int, list[int]] = {}
+        next_of = next_values(self.flow.graph)
         for op in sorted(self.flow.graph.nodes.values(), key=lambda op: self.begin[op.id]):
             rule = self.rules.get(op.id)
             if op.regions or rule is None:
@@ -337,7 +339,9 @@ class Lives:
                     behind[r] = list(sources)
                 elif r in self.defined:
                     over = sources if self.calls is None else [v for v in sources if v in self.flow.graph.body.args]
-                    self._over(list(over), r, self.begin[op.id])
+                    # what is handed on may not lie where another one has to
+                    kept = [v for v in over if v not in next_of or r in next_of[v] or r not in next_of[None]]
+                    self._over(kept, r, self.begin[op.id])
 
     def _over(self, sources: list[int], result: int, now: int) -> None:
         room = self.size(result, self.flow.defined[result])

@@ -57,3 +57,26 @@ def written_over(graph: Graph) -> set[int]:
             left.remove(size(v))
             out.add(k)
     return out
+
+
+def next_values(graph: Graph) -> dict[int | None, set[int]]:
+    """Donated inputs and carries of loops -> the values that lie there in the end; under None all that are handed on.
+
+    Results of the program and of bodies of loops are handed on, but for what a scan stacks.
+    """
+    ties = donated_ties(graph)
+    found: dict[int | None, set[int]] = {None: set(graph.body.results)}
+    pairs = [(ties[k], v) for k, v in enumerate(graph.body.results) if k in ties and k not in graph.host_outputs]
+    for op in graph.nodes.values():
+        if op.kind == "scan":
+            begin, count = op.attrs["num_consts"], op.attrs["num_carry"]
+        elif op.kind == "while":
+            begin, count = op.attrs["body_nconsts"], len(op.results)
+        else:
+            continue
+        handed = op.regions[-1].results[:count]
+        found[None] |= set(handed)
+        pairs += zip(op.regions[-1].args[begin : begin + count], handed, strict=True)
+    for place, v in pairs:
+        found.setdefault(place, set()).add(v)
+    return found
