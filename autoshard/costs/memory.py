@@ -17,6 +17,7 @@ from autoshard.costs.border import stored_layout
 from autoshard.costs.conversions import narrowed_bytes, share_of_form
 from autoshard.costs.host import held_on_host, output_layout
 from autoshard.costs.liveness import Liveness, analyse
+from autoshard.costs.loop_orders import turned_arrays
 from autoshard.costs.padding import Tile, image_dims, padded_elements
 from autoshard.program.program import Origin, OtherOrder, Program
 from autoshard.program.schedule import PROGRAM, Schedule, Use
@@ -232,6 +233,11 @@ def holdings(program: Program, schedule: Schedule, liveness: Liveness, tile: Til
             add(label, span, value, form)
     for order in program.orders:
         _add_order(program, schedule, live, order, add)
+    for turned in turned_arrays(program, liveness.fusion):
+        layout = schedule.definitions[turned.value]
+        moved = turned.use in live.private or turned.value in live.shared
+        if not moved and turned.is_turned(layout, schedule.mesh):
+            add(turned.name(program), turned.span(live), turned.value, layout)
     return out
 
 

@@ -1,8 +1,8 @@
 """Where arrays have to lie in the end: outputs in the place of donated inputs, next carries in the buffers of a loop.
 
 Such an array is written over the one whose place it takes, and over none whose place another takes: there it would be
-in the way. ``lambda a, b: (b, 2 * b - a)`` with both donated computes the second output beside `a` and `b`: its place is
-that of `b`, which goes to the place of `a`.
+in the way. ``lambda a, b: (b, 2 * b - a)`` with both donated computes the second output beside `a` and `b`: its place
+is that of `b`, which goes to the place of `a`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,4 +40,4 @@ def places_of(program: Program) -> Places:
 
 def _enter(own: dict[int, frozenset[int]], pairs: Iterable[tuple[int, int | None]]) -> None:
     for value, place in pairs:
-        own[value] = own.get(value, frozenset()) | ({place} - {None})
+        own[value] = own.get(value, frozenset()) | (frozenset() if place is None else {place})

@@ -1,5 +1,5 @@
-"""What outputs that are copied hold, and permutes to and from other orders of the devices, as quantities that depend on
-decisions.
+"""What outputs that are copied hold, arrays that loops turn, and permutes to and from other orders of the devices, as
+quantities that depend on decisions.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from autoshard.costs.loop_orders import Turned, turned_arrays
 from autoshard.costs.memory import returned_again
 from autoshard.formulation.quantities import Quantity
 from autoshard.program.schedule import PROGRAM, Use
@@ -63,3 +64,18 @@ def hold_other_orders(life: Lifetimes, add: Callable[[str, Quantity, int, Quanti
             return r[0], r[0] + 1 if brief or copy is not None else r[1] + 1
 
         add(f"input {order.index} in its order", q.lift(beside, read, shared), value, life.layouts.definition(value))
+
+
+def hold_turned_arrays(life: Lifetimes, add: Callable[[str, Quantity, int, Quantity], None]) -> None:
+    """Hold the copies of arrays that loops have in another order of dimensions; see `costs.loop_orders`."""
+    for turned in turned_arrays(life.program, life.fusion):
+        first, last = (life.points - 1, life.points - 1) if turned.loop is None else life.span[turned.loop]
+        form = life.layouts.definition(turned.value)
+
+        def when(
+            move: Any, copy: Any, form: Any, turned: Turned = turned, span: Span = (first, last + 1)
+        ) -> Span | None:
+            return span if move is None and copy is None and turned.is_turned(form, life.mesh) else None
+
+        held = life.q.lift(when, life.move(turned.use), life.shared.get(turned.value, life.nothing), form)
+        add(turned.name(life.program), held, turned.value, form)

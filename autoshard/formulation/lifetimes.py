@@ -18,7 +18,7 @@ from autoshard.formulation.chosen import ChosenLayouts
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.encode import Encoded
 from autoshard.formulation.held_inputs import hold_inputs, stored_form
-from autoshard.formulation.held_orders import hold_copied_outputs, hold_other_orders
+from autoshard.formulation.held_orders import hold_copied_outputs, hold_other_orders, hold_turned_arrays
 from autoshard.formulation.quantities import FREE, Quantities, Quantity
 from autoshard.formulation.repeats import Repeats
 from autoshard.program.program import Block, Op, Origin, Program
@@ -372,6 +372,7 @@ class Lifetimes:
                 add(f"{name[link.value]}, resharded for {use}", span, link.value, self.layouts.port(link.target))
         hold_copied_outputs(self, add)
         hold_other_orders(self, add)
+        hold_turned_arrays(self, add)
         return out
 
 

@@ -147,7 +147,8 @@ def in_while(step: Callable[..., Any]) -> Callable[..., Any]:
 
 HANDED_ON = {
     "leapfrog": leapfrog, "swapped": swapped, "leapfrog in scan": in_scan(leapfrog),
-    "leapfrog in while": in_while(leapfrog), "swapped in scan": in_scan(swapped), "staggered in scan": in_scan(staggered),
+    "leapfrog in while": in_while(leapfrog), "swapped in scan": in_scan(swapped),
+    "staggered in scan": in_scan(staggered),
 }  # fmt: skip
 """Steps of two arrays of which libtpu 0.0.42.1 holds three at once, donated (XLA for CPU three or four)."""
 

@@ -35,6 +35,17 @@ def rotated(before: Any, now: Any, w: Any) -> Any:
     return jax.lax.scan(lambda c, _: ((c[1], 2.0 * c[1] - c[0] + c[1] @ w), None), (before, now), None, 4)[0]
 
 
+def turned(memory: Any, cache: Any, queries: Any) -> Any:
+    """A loop that reads one cache and carries another, with the heads behind the positions."""
+
+    def body(carry: Any, _: None) -> Any:
+        cache, queries = carry
+        mixed = jnp.einsum("bgrt,btgk->bgrk", jnp.einsum("bgrk,btgk->bgrt", queries, memory), cache)
+        return (jax.lax.dynamic_update_slice(cache, mixed[:, None, :, 0], (0, 0, 0, 0)), mixed), None
+
+    return jax.lax.scan(body, (cache, queries), None, 4)[0]
+
+
 PROGRAMS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "mlp": (mlp, WIDE),
     "gradient": (gradient, WIDE),
@@ -42,6 +53,7 @@ PROGRAMS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "partial_sums": (partial_sums, (f32(64, 64), f32(64, 64), f32(32, 64), f32(32, 64))),
     "looped": (looped, (f32(4, 64, 64), f32(32, 64))),
     "rotated": (rotated, (f32(32, 64), f32(32, 64), f32(64, 64))),
+    "turned": (turned, (f32(4, 16, 4, 8), f32(4, 16, 4, 8), f32(4, 4, 4, 8))),
 }
 
 

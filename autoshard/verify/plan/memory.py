@@ -10,6 +10,7 @@ from autoshard.verify.plan.border import arguments, cuts
 from autoshard.verify.plan.flow import Flow
 from autoshard.verify.plan.layout import Holding
 from autoshard.verify.plan.lives import Lives, Sizes, carries, starts_carry
+from autoshard.verify.plan.loop_orders import turned_copies
 from autoshard.verify.plan.orders import Permute, permutes
 from autoshard.verify.plan.program import PROGRAM_OP, Findings
 from autoshard.verify.plan.stacks import stacks
@@ -72,6 +73,8 @@ def blocks(lives: Lives) -> list[Block]:
             v,
             flow.uses[PROGRAM_OP, slot, -1].end,
         )
+    for copy in turned_copies(lives):
+        add(copy.what, copy.span, copy.value, flow.defined[copy.value])
     for permute in permutes(flow):
         span = _during(lives, permute)
         if span is not None:
