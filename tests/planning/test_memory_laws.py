@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from handed_on_cases import rotated, swapped, turned, used_up
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plan_cases import Pin, f32, gradient, looped, mlp, partial_sums, problem, program_of, shared_value
@@ -28,22 +29,6 @@ MACHINES = ("tpu_v5e", "h100")
 """Of both rules of memory."""
 SMALL = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 WIDE = (f32(64, 128), f32(128, 64), f32(32, 64))
-
-
-def rotated(before: Any, now: Any, w: Any) -> Any:
-    """A loop that hands its second carry on as the first."""
-    return jax.lax.scan(lambda c, _: ((c[1], 2.0 * c[1] - c[0] + c[1] @ w), None), (before, now), None, 4)[0]
-
-
-def turned(memory: Any, cache: Any, queries: Any) -> Any:
-    """A loop that reads one cache and carries another, with the heads behind the positions."""
-
-    def body(carry: Any, _: None) -> Any:
-        cache, queries = carry
-        mixed = jnp.einsum("bgrt,btgk->bgrk", jnp.einsum("bgrk,btgk->bgrt", queries, memory), cache)
-        return (jax.lax.dynamic_update_slice(cache, mixed[:, None, :, 0], (0, 0, 0, 0)), mixed), None
-
-    return jax.lax.scan(body, (cache, queries), None, 4)[0]
 
 
 PROGRAMS: dict[str, tuple[Any, tuple[Any, ...]]] = {
@@ -120,16 +105,6 @@ def read_after(w: Any, m: Any, x: Any) -> Any:
 def handed_on(w: Any, m: Any, x: Any) -> Any:
     """A donated array is handed on as it is, and another output takes its place."""
     return m, w + m, m * x.sum()
-
-
-def swapped(w: Any, m: Any, x: Any) -> Any:
-    """Each would be written over the other, where neither may lie."""
-    return 2.0 * m, w + 1.0, x.sum()
-
-
-def used_up(w: Any, m: Any, x: Any) -> Any:
-    """No output has the size of the donated arrays, so they stay."""
-    return jnp.tanh(x @ w) @ (w + m).T
 
 
 def summed_anew(w: Any, m: Any, x: Any) -> Any:

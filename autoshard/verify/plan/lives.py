@@ -16,7 +16,7 @@ from autoshard.verify.plan.host import stored
 from autoshard.verify.plan.layout import Holding
 from autoshard.verify.plan.program import PROGRAM_OP, Body, Graph, Node, element_bytes
 from autoshard.verify.plan.rules import Rule
-from autoshard.verify.plan.ties import next_values, written_over
+from autoshard.verify.plan.ties import next_values, open_places, written_over
 from autoshard.verify.plan.work import is_update
 
 Span = tuple[int, int]
@@ -338,14 +338,11 @@ class Lives:
                 if r not in self.kept:
                     behind[r] = list(sources)
                 elif r in self.defined:
-                    over = sources if self.calls is None else [v for v in sources if v in self.flow.graph.body.args]
-                    # what is handed on may not lie where another one has to
-                    kept = [v for v in over if v not in next_of or r in next_of[v] or r not in next_of[None]]
-                    self._over(kept, r, self.begin[op.id])
+                    self._over(open_places(next_of, sources, r), r, self.begin[op.id])
 
     def _over(self, sources: list[int], result: int, now: int) -> None:
         room = self.size(result, self.flow.defined[result])
-        for v in sources:
+        for v in sources if self.calls is None else [v for v in sources if v in self.flow.graph.body.args]:
             table = self.shared if v in self.shared else self.cut if v in self.cut else self.defined
             if self.calls is not None and table is self.cut:
                 continue  # there only donated arrays are written over

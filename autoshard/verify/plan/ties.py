@@ -1,5 +1,6 @@
 """Outputs that take the place of donated inputs."""
 
+from collections.abc import Iterable, Mapping
 from math import prod
 
 from autoshard.verify.plan.program import Graph, element_bytes
@@ -80,3 +81,8 @@ def next_values(graph: Graph) -> dict[int | None, set[int]]:
     for place, v in pairs:
         found.setdefault(place, set()).add(v)
     return found
+
+
+def open_places(next_of: Mapping[int | None, set[int]], arrays: Iterable[int], result: int) -> list[int]:
+    """The arrays that a result may be written over: where it is handed on, none in whose place another has to lie."""
+    return [v for v in arrays if v not in next_of or result in next_of[v] or result not in next_of[None]]
