@@ -14,28 +14,38 @@ from autoshard.program.ties import donated_ties
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """own[value]: the arrays whose place it takes in the end, of values that are handed on. claimed: all of these."""
+    """own[value]: the arrays whose place it takes in the end, of values that are handed on. claimed: all of these.
+    parts: rolls of an array that is rolled along the same dimension more than once; a TPU holds each in two parts.
+    """
 
     own: Mapping[int, frozenset[int]]
     claimed: frozenset[int]
+    parts: frozenset[int]
 
     def is_free(self, array: int, result: int) -> bool:
         """Whether a result may be written over an array that dies there."""
+        return array not in self.parts and self._is_own(array, result)
+
+    def _is_own(self, array: int, result: int) -> bool:
         return array not in self.claimed or result not in self.own or array in self.own[result]
 
 
 def places_of(program: Program) -> Places:
     """The places of a program's outputs, and of what its loops hand on."""
     own: dict[int, frozenset[int]] = {}
+    rolled: dict[tuple[int, frozenset[int]], list[int]] = {}
     ties = {slot: v for slot, v in donated_ties(program).items() if slot not in program.host_outputs}
     _enter(own, ((value, ties.get(slot)) for slot, value in enumerate(program.body.results)))
     for op, _ in program.walk():
+        if op.kind == "roll" and op.rule is not None:
+            rolled.setdefault((op.operands[0], op.rule.need_replication), []).extend(op.results)
         if op.kind in ("scan", "while"):
             skip = op.attrs["num_consts"] if op.kind == "scan" else op.attrs["body_nconsts"]
             carries = op.attrs["num_carry"] if op.kind == "scan" else len(op.results)
             body = op.regions[-1]
             _enter(own, zip(body.results[:carries], body.args[skip : skip + carries], strict=True))
-    return Places(own, frozenset(v for arrays in own.values() for v in arrays))
+    parts = frozenset(v for rolls in rolled.values() if len(rolls) > 1 for v in rolls)
+    return Places(own, frozenset(v for arrays in own.values() for v in arrays), parts)
 
 
 def _enter(own: dict[int, frozenset[int]], pairs: Iterable[tuple[int, int | None]]) -> None:

@@ -160,6 +160,22 @@ def test_what_is_handed_on_is_not_written_where_another_array_has_to_lie(step: C
     assert peak_of_xla(step, state, donate=True) > 2.99 * ARRAY
 
 
+def wave(state: Any) -> Any:
+    before, now = state
+    return now, 2.0 * now - before + 0.1 * (jnp.roll(now, 1, 0) + jnp.roll(now, -1, 0) - 2.0 * now)
+
+
+def test_nothing_is_written_over_rolls_of_one_array_along_one_dimension() -> None:
+    """They lie in parts: libtpu 0.0.42.1 holds five arrays, too."""
+    state = (f32(256, 256), f32(256, 256))
+    assert peak_of_plan(in_scan(wave), state, donate=True) == pytest.approx(5 * ARRAY, rel=1e-3)
+
+
+def test_what_reads_one_roll_of_an_array_is_written_over_it() -> None:
+    """libtpu 0.0.42.1 fuses them, and holds two arrays."""
+    assert peak_of_plan(lambda x: jnp.roll(x, 1, 0) - x, f32(256, 256)) == 2 * ARRAY
+
+
 def test_what_is_returned_in_another_layout_is_no_further_copy() -> None:
     """Half of the array, and all of it."""
     pins = [autoshard.Pin("x", '[{"x"}, {}]'), autoshard.Pin("out", "[{}, {}]")]

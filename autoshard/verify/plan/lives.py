@@ -16,7 +16,7 @@ from autoshard.verify.plan.host import stored
 from autoshard.verify.plan.layout import Holding
 from autoshard.verify.plan.program import PROGRAM_OP, Body, Graph, Node, element_bytes
 from autoshard.verify.plan.rules import Rule
-from autoshard.verify.plan.ties import next_values, open_places, written_over
+from autoshard.verify.plan.ties import next_values, open_places, rolled_again, written_over
 from autoshard.verify.plan.work import is_update
 
 Span = tuple[int, int]
@@ -312,7 +312,7 @@ class Lives:
         of an update over the array that it changes.
         """
         behind: dict[int, list[int]] = {}
-        next_of = next_values(self.flow.graph)
+        next_of, halves = next_values(self.flow.graph), rolled_again(self.flow.graph, self.rules)
         for op in sorted(self.flow.graph.nodes.values(), key=lambda op: self.begin[op.id]):
             rule = self.rules.get(op.id)
             if op.regions or rule is None:
@@ -338,7 +338,7 @@ class Lives:
                 if r not in self.kept:
                     behind[r] = list(sources)
                 elif r in self.defined:
-                    self._over(open_places(next_of, sources, r), r, self.begin[op.id])
+                    self._over(open_places(next_of, [v for v in sources if v not in halves], r), r, self.begin[op.id])
 
     def _over(self, sources: list[int], result: int, now: int) -> None:
         room = self.size(result, self.flow.defined[result])

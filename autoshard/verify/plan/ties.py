@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from math import prod
 
 from autoshard.verify.plan.program import Graph, element_bytes
+from autoshard.verify.plan.rules import Rule
 
 
 def donated_ties(graph: Graph) -> dict[int, int]:
@@ -86,3 +87,10 @@ def next_values(graph: Graph) -> dict[int | None, set[int]]:
 def open_places(next_of: Mapping[int | None, set[int]], arrays: Iterable[int], result: int) -> list[int]:
     """The arrays that a result may be written over: where it is handed on, none in whose place another has to lie."""
     return [v for v in arrays if v not in next_of or result in next_of[v] or result not in next_of[None]]
+
+
+def rolled_again(graph: Graph, rules: Mapping[int, Rule]) -> set[int]:
+    """Rolls of arrays that are rolled along the same dimension twice or more; each lies in two parts."""
+    rolls = [op for op in graph.nodes.values() if op.kind == "roll" and op.id in rules]
+    along = [(op.operands[0], rules[op.id].uncut) for op in rolls]
+    return {op.results[0] for op, where in zip(rolls, along, strict=True) if along.count(where) > 1}
