@@ -77,8 +77,9 @@ def _copied(program: Program) -> dict[int, _Kept]:
                 found[op.id] = kept[op.operands[0]]
             if not op.regions or op.kind == "shard_map":
                 continue
-            inside = {inner: kept[outer] for outer, inner in entries_of(op) if outer in kept}
-            names |= {inner: names[outer] for outer, inner in entries_of(op) if outer in names}
+            entries = entries_of(op)
+            inside = {inner: kept[outer] for outer, inner in entries if outer in kept}
+            names |= {inner: names[outer] for outer, inner in entries if outer in names}
             for number, region in enumerate(op.regions):
                 entered = {
                     arg: replace(inside[arg], copies=inside[arg].copies * share)

@@ -88,7 +88,7 @@ def _exits(op: Op) -> list[tuple[int, int]]:
     return [pair for region in regions for pair in zip(region.results, op.results, strict=False)]
 
 
-def _carries(op: Op) -> list[tuple[int, int]]:
+def carries_of(op: Op) -> list[tuple[int, int]]:
     """(value that an iteration hands back, argument that the next iteration gets)."""
     if op.kind == "scan":
         body, first = op.regions[0], op.attrs["num_consts"]
@@ -115,7 +115,7 @@ def _forward(block: Block, before: set[int]) -> bool:
         changed |= _add(before, [inner for outer, inner in entries_of(op) if outer in before])
         for region in op.regions:
             changed |= _forward(region, before)
-        changed |= _add(before, [new for old, new in (*_exits(op), *_carries(op)) if old in before])
+        changed |= _add(before, [new for old, new in (*_exits(op), *carries_of(op)) if old in before])
     return changed
 
 
@@ -127,7 +127,7 @@ def _backward(block: Block, after: set[int]) -> bool:
                 changed |= _add(after, op.operands)
             continue
         changed |= _add(after, [inner for inner, outer in _exits(op) if outer in after])
-        changed |= _add(after, [old for old, new in _carries(op) if new in after])
+        changed |= _add(after, [old for old, new in carries_of(op) if new in after])
         for region in op.regions:
             changed |= _backward(region, after)
         changed |= _add(after, [outer for outer, inner in entries_of(op) if inner in after])

@@ -8,12 +8,11 @@ the loop into a copy for the output. What libtpu 0.0.42.1 makes of such loops: 1
 and v6e, and none of it where the batch comes first, where a device has one head, or for one query a head (no matmul).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
 from autoshard.costs.fusion import Fusion, pointwise
-from autoshard.costs.liveness import Liveness
 from autoshard.program.program import Block, Op, Program
 from autoshard.program.schedule import PROGRAM, Use
 from autoshard.sharding.layout import AtomMesh, Layout
@@ -40,9 +39,9 @@ class Turned:
         lasts = [(max(batch.intersection(several), default=-1), batch) for batch in self.batches]
         return any(d < last and d not in batch for last, batch in lasts for d in several)
 
-    def span(self, live: Liveness) -> tuple[int, int]:
-        """When the copy is held: for all of the loop, or at the end."""
-        first, last = (live.points - 1, live.points - 1) if self.loop is None else live.span[self.loop]
+    def span(self, points: int, spans: Mapping[int, tuple[int, int]]) -> tuple[int, int]:
+        """When the copy is held: for all of the loop, or at the last of so many points. spans: of ops."""
+        first, last = (points - 1, points - 1) if self.loop is None else spans[self.loop]
         return first, last + 1
 
     def name(self, program: Program) -> str:

@@ -237,7 +237,7 @@ def holdings(program: Program, schedule: Schedule, liveness: Liveness, tile: Til
         layout = schedule.definitions[turned.value]
         moved = turned.use in live.private or turned.value in live.shared
         if not moved and turned.is_turned(layout, schedule.mesh):
-            add(turned.name(program), turned.span(live), turned.value, layout)
+            add(turned.name(program), turned.span(live.points, live.span), turned.value, layout)
     return out
 
 

@@ -8,6 +8,7 @@ is that of `b`, which goes to the place of `a`.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from autoshard.costs.critical import carries_of
 from autoshard.program.program import Program
 from autoshard.program.ties import donated_ties
 
@@ -39,11 +40,7 @@ def places_of(program: Program) -> Places:
     for op, _ in program.walk():
         if op.kind == "roll" and op.rule is not None:
             rolled.setdefault((op.operands[0], op.rule.need_replication), []).extend(op.results)
-        if op.kind in ("scan", "while"):
-            skip = op.attrs["num_consts"] if op.kind == "scan" else op.attrs["body_nconsts"]
-            carries = op.attrs["num_carry"] if op.kind == "scan" else len(op.results)
-            body = op.regions[-1]
-            _enter(own, zip(body.results[:carries], body.args[skip : skip + carries], strict=True))
+        _enter(own, carries_of(op))
     parts = frozenset(v for rolls in rolled.values() if len(rolls) > 1 for v in rolls)
     return Places(own, frozenset(v for arrays in own.values() for v in arrays), parts)
 

@@ -69,11 +69,10 @@ def hold_other_orders(life: Lifetimes, add: Callable[[str, Quantity, int, Quanti
 def hold_turned_arrays(life: Lifetimes, add: Callable[[str, Quantity, int, Quantity], None]) -> None:
     """Hold the copies of arrays that loops have in another order of dimensions; see `costs.loop_orders`."""
     for turned in turned_arrays(life.program, life.fusion):
-        first, last = (life.points - 1, life.points - 1) if turned.loop is None else life.span[turned.loop]
         form = life.layouts.definition(turned.value)
 
         def when(
-            move: Any, copy: Any, form: Any, turned: Turned = turned, span: Span = (first, last + 1)
+            move: Any, copy: Any, form: Any, turned: Turned = turned, span: Span = turned.span(life.points, life.span)
         ) -> Span | None:
             return span if move is None and copy is None and turned.is_turned(form, life.mesh) else None
 

@@ -31,8 +31,8 @@ def timeline(module: Module, machine: Machine, clock: Clock = "expected") -> Tim
     walk.run(module.computations[module.entry], 1.0)
     for running in sorted(walk.pending.values(), key=lambda r: r.done_s):  # nothing says where these are waited for
         walk.until(running.done_s, running.kind, running.name, 1.0)
-    for name in [copy.name for copy in walk.copies.waiting][-1:]:
-        walk.wait_copy(name, 1.0)
+    if walk.copies.waiting:
+        walk.wait_copy(walk.copies.waiting[-1].name, 1.0)
     return Timeline(walk.now, tuple(walk.events), tuple(walk.unknown))
 
 

@@ -10,22 +10,14 @@ Rows that are there are made again where they are named, or with `--again`.
 import argparse
 import csv
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
-from autoshard.simulation import ahead  # noqa: E402
-
-ahead.prepare()
-
-from programs import cases  # noqa: E402
-
-import autoshard  # noqa: E402
-from autoshard.api.simulate import simulate  # noqa: E402
-
 ROWS = HERE / "rows.csv"
-COLUMNS = ("name", "chip", "planned", "held", "ratio")
+COLUMNS: Sequence[str] = ("name", "chip", "planned", "held", "ratio")
 MIB = 2**20
 
 
@@ -39,6 +31,11 @@ def stored() -> dict[tuple[str, str], dict[str, str]]:
 
 def asked(name: str, chip: str) -> dict[str, str]:
     """Plan and compile one program."""
+    from programs import cases
+
+    import autoshard
+    from autoshard.api.simulate import simulate
+
     function, specs, donated = cases()[name]
     plan = autoshard.plan(
         function, *specs, mesh={"data": 2, "model": 2}, hardware=chip, donate_argnums=donated, memory_limit="none",
@@ -72,10 +69,15 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="make rows that are there, too")
     parser.add_argument("--report", action="store_true")
     arguments = parser.parse_args()
-    if unknown := set(arguments.names) - set(cases()):
-        parser.error(f"no program {min(unknown)!r}; there are {', '.join(cases())}")
     if arguments.report:
         return report()
+    from autoshard.simulation import ahead
+
+    ahead.prepare()
+    from programs import cases
+
+    if unknown := set(arguments.names) - set(cases()):
+        parser.error(f"no program {min(unknown)!r}; there are {', '.join(cases())}")
     for name in arguments.names or cases():
         if (name, arguments.chip) in stored() and not (arguments.again or arguments.names):
             continue

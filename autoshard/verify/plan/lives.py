@@ -14,7 +14,7 @@ from autoshard.verify.plan.calls import Calls
 from autoshard.verify.plan.flow import Flow, UseKey, Way
 from autoshard.verify.plan.host import stored
 from autoshard.verify.plan.layout import Holding
-from autoshard.verify.plan.program import PROGRAM_OP, Body, Graph, Node, element_bytes
+from autoshard.verify.plan.program import PROGRAM_OP, Body, Graph, Node, carries, element_bytes
 from autoshard.verify.plan.rules import Rule
 from autoshard.verify.plan.ties import next_values, open_places, rolled_again, written_over
 from autoshard.verify.plan.work import is_update
@@ -27,14 +27,6 @@ def starts_carry(op: Node, slot: int) -> bool:
     if op.kind == "scan":
         return op.attrs["num_consts"] <= slot < op.attrs["num_consts"] + op.attrs["num_carry"]
     return op.kind == "while" and slot >= op.attrs["cond_nconsts"] + op.attrs["body_nconsts"]
-
-
-def carries(op: Node) -> list[int]:
-    """The arguments of a loop's body that are its carry."""
-    if op.kind not in ("scan", "while"):
-        return []
-    skip = op.attrs["num_consts"] if op.kind == "scan" else op.attrs["body_nconsts"]
-    return op.regions[-1].args[skip : skip + (op.attrs["num_carry"] if op.kind == "scan" else len(op.results))]
 
 
 class Sizes:

@@ -9,10 +9,10 @@ from typing import Any
 from autoshard.verify.plan.border import arguments, cuts
 from autoshard.verify.plan.flow import Flow
 from autoshard.verify.plan.layout import Holding
-from autoshard.verify.plan.lives import Lives, Sizes, carries, starts_carry
+from autoshard.verify.plan.lives import Lives, Sizes, starts_carry
 from autoshard.verify.plan.loop_orders import turned_copies
 from autoshard.verify.plan.orders import Permute, permutes
-from autoshard.verify.plan.program import PROGRAM_OP, Findings
+from autoshard.verify.plan.program import PROGRAM_OP, Findings, carries
 from autoshard.verify.plan.stacks import stacks
 from autoshard.verify.plan.ties import written_over
 

@@ -242,6 +242,14 @@ def trips_of(node: Node, region: int, unknown: int) -> int:
     return 1
 
 
+def carries(op: Node) -> list[int]:
+    """The arguments of a loop's body that are its carry."""
+    if op.kind not in ("scan", "while"):
+        return []
+    skip = op.attrs["num_consts"] if op.kind == "scan" else op.attrs["body_nconsts"]
+    return op.regions[-1].args[skip : skip + (op.attrs["num_carry"] if op.kind == "scan" else len(op.results))]
+
+
 def manual_ops(op: Node, unknown: int) -> Iterator[tuple[Node, float]]:
     """The ops inside of a user's shard_map, those of nested regions too, and how often each runs in one execution."""
     stack = [(r, 1.0) for r in op.regions]

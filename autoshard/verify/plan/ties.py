@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from math import prod
 
-from autoshard.verify.plan.program import Graph, element_bytes
+from autoshard.verify.plan.program import Graph, carries, element_bytes
 from autoshard.verify.plan.rules import Rule
 
 
@@ -70,15 +70,10 @@ def next_values(graph: Graph) -> dict[int | None, set[int]]:
     found: dict[int | None, set[int]] = {None: set(graph.body.results)}
     pairs = [(ties[k], v) for k, v in enumerate(graph.body.results) if k in ties and k not in graph.host_outputs]
     for op in graph.nodes.values():
-        if op.kind == "scan":
-            begin, count = op.attrs["num_consts"], op.attrs["num_carry"]
-        elif op.kind == "while":
-            begin, count = op.attrs["body_nconsts"], len(op.results)
-        else:
-            continue
-        handed = op.regions[-1].results[:count]
-        found[None] |= set(handed)
-        pairs += zip(op.regions[-1].args[begin : begin + count], handed, strict=True)
+        if places := carries(op):
+            handed = op.regions[-1].results[: len(places)]
+            found[None] |= set(handed)
+            pairs += zip(places, handed, strict=True)
     for place, v in pairs:
         found.setdefault(place, set()).add(v)
     return found
