@@ -281,16 +281,9 @@ def _free(quantity: Quantity) -> np.ndarray:
 
 def _without(ids: np.ndarray, axis: int, free: int) -> np.ndarray | None:
     """The table without one axis; None where values other than `free` change along it."""
-    along = np.moveaxis(ids, axis, 0)
-    first = along[0]
-    for other in (along[-1], along[len(along) // 2]):  # where an axis matters, two of its places mostly show it
-        differs = first != other
-        if free >= 0:
-            differs &= (first != free) & (other != free)
-        if differs.any():
-            return None
     if free < 0:
-        return first.copy() if (along == first).all() else None
+        first = np.take(ids, 0, axis)
+        return first if (ids == np.expand_dims(first, axis)).all() else None
     forbidden = ids == free
     high = np.where(forbidden, -1, ids).max(axis)
     low = np.where(forbidden, np.iinfo(np.int64).max, ids).min(axis)
